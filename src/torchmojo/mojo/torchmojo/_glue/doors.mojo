@@ -1,0 +1,315 @@
+"""The fast door: reads a torch tensor through libtorch's C functions, found once by Python.
+
+A `torch.Tensor` object holds an `at::Tensor`; its address is the handle that the stable C ABI takes
+(`aoti_torch_get_sizes` and its kin). Python finds the offset and proves it on live tensors before it
+opens the door (`torchmojo/bridge/aten.py`), so that nothing here depends on a guess.
+"""
+
+from std.ffi import external_call
+from std.memory import Pointer
+
+from torchmojo._glue.code import Code
+from torchmojo._glue.python import Object, address, type_of_object, word
+from torchmojo._glue.record import Record
+
+comptime _OutInt = Pointer[Int, MutAnyOrigin]
+comptime _GetInt = def(Int, _OutInt) thin abi("C") -> Int32
+comptime _OutInt32 = Pointer[Int32, MutAnyOrigin]
+comptime _GetInt32 = def(Int, _OutInt32) thin abi("C") -> Int32
+comptime _Ask = def(Int) thin abi("C") -> Bool
+comptime _AskNobody = def() thin abi("C") -> Bool
+comptime _Tell = def(Int) thin abi("C") -> None
+
+comptime _INT64_MAX = Int128(Int64.MAX)
+
+
+struct Slot:
+    """Offsets of the words of the door table; `torchmojo.bridge.doors` fills them in this order."""
+
+    comptime NONE = 0
+    """The object `None`."""
+    comptime FLOAT_TYPE = 8
+    """The type `float`."""
+    comptime INT_TYPE = 16
+    """The type `int`."""
+    comptime TRUE = 24
+    """The object `True`."""
+    comptime FALSE = 32
+    """The object `False`."""
+    comptime STR_TYPE = 40
+    """The type `str`."""
+    comptime LIST_TYPE = 48
+    """The type `list`."""
+    comptime TUPLE_TYPE = 56
+    """The type `tuple`."""
+    comptime LEASE_TYPE = 64
+    """The type of a borrowed foreign object."""
+    comptime LEASE_RECORD = 72
+    """Offset in a lease of a Python int, the address of its record."""
+    comptime TENSOR_OFFSET = 80
+    """Offset of the `at::Tensor` in a tensor object."""
+    comptime GET_DIM = 88
+    """`aoti_torch_get_dim`."""
+    comptime GET_SIZES = 96
+    """`aoti_torch_get_sizes`."""
+    comptime GET_STRIDES = 104
+    """`aoti_torch_get_strides`."""
+    comptime GET_DTYPE = 112
+    """`aoti_torch_get_dtype`."""
+    comptime GET_DEVICE_TYPE = 120
+    """`aoti_torch_get_device_type`."""
+    comptime GET_LAYOUT = 128
+    """`aoti_torch_get_layout`."""
+    comptime GET_CONST_DATA = 136
+    """`torch_get_const_data_ptr`: does not copy a lazily cloned storage."""
+    comptime GET_MUTABLE_DATA = 144
+    """`torch_get_mutable_data_ptr`: does."""
+    comptime GET_STORAGE_SIZE = 152
+    """`aoti_torch_get_storage_size`, in bytes."""
+    comptime GET_STORAGE_OFFSET = 160
+    """`aoti_torch_get_storage_offset`, in elements."""
+    comptime IS_NEG = 168
+    """`at::native::is_neg`."""
+    comptime IS_INFERENCE = 176
+    """`at::native::is_inference`."""
+    comptime REQUIRES_GRAD = 184
+    """`c10::TensorImpl::requires_grad`."""
+    comptime GRAD_ENABLED = 192
+    """`c10::GradMode::is_enabled`."""
+    comptime INFERENCE_ENABLED = 200
+    """`c10::InferenceMode::is_enabled`."""
+    comptime BUMP_VERSION = 208
+    """`torch::autograd::impl::bump_version`."""
+    comptime TENSOR_TYPES = 216
+    """Sixteen types whose objects hold plain tensors: `Tensor`, `Parameter`, then subclasses seen."""
+    comptime TENSOR_TYPE_COUNT = 16
+    """How many of them there is room for; unused ones are 0."""
+    comptime WIDTHS = 344
+    """A byte for each of torch's 64 dtype numbers: bytes of an element, 0 for "not in a kernel"."""
+
+
+@always_inline
+def _function[F: TrivialRegisterPassable](doors: Int, slot: Int) -> F:
+    """Returns a C function of the table."""
+    return Pointer[F, MutUntrackedOrigin](unsafe_from_address=doors + slot)[]
+
+
+@always_inline
+def _get_int(doors: Int, slot: Int, handle: Int, mut result: Int) -> Bool:
+    """Asks for a 64-bit fact of a tensor; False where torch has no answer."""
+    var get = _function[_GetInt](doors, slot)
+    return get(handle, Pointer(to=result).unsafe_origin_cast[MutAnyOrigin]()) == 0
+
+
+@always_inline
+def _get_int32(doors: Int, slot: Int, handle: Int) -> Int:
+    """Asks for a 32-bit fact of a tensor; -1 where torch has no answer."""
+    var result = Int32(-1)
+    var get = _function[_GetInt32](doors, slot)
+    if get(handle, Pointer(to=result).unsafe_origin_cast[MutAnyOrigin]()) != 0:
+        return -1
+    return Int(result)
+
+
+@always_inline
+def _is_tensor(doors: Int, type: Int) -> Bool:
+    """Returns whether objects of a type are known to hold a plain tensor."""
+    if type == word(doors, Slot.TENSOR_TYPES) or type == word(doors, Slot.TENSOR_TYPES + 8):
+        return type != 0
+    comptime for i in range(2, Slot.TENSOR_TYPE_COUNT):
+        var known = word(doors, Slot.TENSOR_TYPES + 8 * i)
+        if known == 0:
+            return False
+        if known == type:
+            return True
+    return False
+
+
+def element_width(doors: Int, dtype: Int) -> Int:
+    """Returns the bytes of an element, 0 for a dtype that no kernel takes.
+
+    Args:
+        doors: The table.
+        dtype: Torch's number of the dtype.
+    """
+    if dtype < 0 or dtype > 63:
+        return 0
+    var widths = Pointer[UInt8, MutUntrackedOrigin](unsafe_from_address=doors + Slot.WIDTHS)
+    return Int(widths[unsafe_offset=dtype])
+
+
+@no_inline
+def acquire(
+    doors: Int, object: Object, mut record: Record, writes: Bool, rank: Int, layout: Int
+) -> Int:
+    """Reads a tensor argument and makes every check that concerns it alone.
+
+    Args:
+        doors: The table.
+        object: The argument.
+        record: Filled in.
+        writes: Whether the kernel writes it.
+        rank: Number of axes asked for, -1 for any.
+        layout: Code of the layout asked for.
+
+    Returns:
+        `Code.OK`, or why the argument is refused; then no memory has been touched.
+    """
+    var at = address(object)
+    var type = type_of_object(at)
+    if _is_tensor(doors, type):
+        var handle = at + word(doors, Slot.TENSOR_OFFSET)
+        var code = _read_tensor(doors, handle, record, writes)
+        if code != Code.OK:
+            return code
+    elif type == word(doors, Slot.LEASE_TYPE) and type != 0:
+        var number = word(at, word(doors, Slot.LEASE_RECORD))
+        var found = external_call["PyLong_AsVoidPtr", Int](number)
+        record = Pointer[Record, MutUntrackedOrigin](unsafe_from_address=found)[].copy()
+    elif at == word(doors, Slot.NONE):
+        return Code.NONE
+    else:
+        return Code.FOREIGN
+    if rank >= 0 and record.ndim != rank:
+        return Code.RANK
+    var width = element_width(doors, record.dtype)
+    if width == 0:
+        return Code.DTYPE
+    return _check_extent(record, width, writes, layout)
+
+
+@always_inline
+def _read_tensor(doors: Int, handle: Int, mut record: Record, writes: Bool) -> Int:
+    """Fills a record from a torch tensor."""
+    if word(handle, 0) == 0:
+        return Code.NO_DATA
+    if _get_int32(doors, Slot.GET_LAYOUT, handle) != 0:
+        return Code.LAYOUT_KIND
+    if _get_int32(doors, Slot.GET_DEVICE_TYPE, handle) != 0:
+        return Code.DEVICE
+    record.dtype = _get_int32(doors, Slot.GET_DTYPE, handle)
+    record.handle = handle
+    record.read_only = 0
+    if not (
+        _get_int(doors, Slot.GET_DIM, handle, record.ndim)
+        and _get_int(doors, Slot.GET_SIZES, handle, record.shape)
+        and _get_int(doors, Slot.GET_STRIDES, handle, record.strides)
+    ):
+        return Code.LAYOUT_KIND
+    var size = 0
+    var offset = 0
+    # No storage: a tensor under vmap, grad or functionalize, which stands for others.
+    if not _get_int(doors, Slot.GET_STORAGE_SIZE, handle, size):
+        return Code.NO_DATA
+    if not _get_int(doors, Slot.GET_STORAGE_OFFSET, handle, offset):
+        return Code.NO_DATA
+    var slot = Slot.GET_MUTABLE_DATA if writes else Slot.GET_CONST_DATA
+    if not _get_int(doors, slot, handle, record.data):
+        return Code.NO_DATA
+    if _function[_Ask](doors, Slot.IS_NEG)(handle):
+        return Code.NEG_BIT
+    # The storage is the owner's promise: [low, high) here, compared with the reach below.
+    var start = record.data - offset * element_width(doors, record.dtype)
+    record.low = start
+    record.high = start + size
+    return Code.OK
+
+
+@always_inline
+def _check_extent(mut record: Record, width: Int, writes: Bool, layout: Int) -> Int:
+    """Compares the reach of shape and strides with the memory that the owner promised.
+
+    On entry `low` and `high` bound the owner's memory; on success they bound the tensor's bytes.
+    The sums are 128 bits wide: a shape or stride from a hostile producer cannot wrap.
+    """
+    var count = Int128(1)
+    var below = Int128(0)
+    var above = Int128(0)
+    var dense = True
+    for i in range(record.ndim):
+        var axis = record.ndim - 1 - i
+        var size = Int128(record.size(axis))
+        var stride = Int128(record.stride(axis))
+        if size < 0:
+            return Code.NO_DATA
+        if size != 1 and stride != count:
+            dense = False
+        count *= size
+        if count > _INT64_MAX:
+            return Code.NO_DATA
+        var reach = (size - 1) * stride
+        if reach < 0:
+            below += reach
+        else:
+            above += reach
+    if count == 0:
+        record.low = record.data
+        record.high = record.data
+        return Code.OK
+    if record.data == 0:
+        return Code.NO_DATA
+    if record.data & (width - 1) != 0:
+        return Code.ALIGNMENT
+    var low = Int128(record.data) + below * Int128(width)
+    var high = Int128(record.data) + (above + 1) * Int128(width)
+    if low < Int128(record.low) or high > Int128(record.high):
+        return Code.NO_DATA
+    record.low = Int(low)
+    record.high = Int(high)
+    if layout == 1 and not dense:
+        return Code.LAYOUT
+    if layout == 2 and not _is_channels_last(record):
+        return Code.LAYOUT
+    if writes and record.read_only != 0:
+        return Code.READ_ONLY
+    return Code.OK
+
+
+def _is_channels_last(record: Record) -> Bool:
+    """Returns whether axes `[n, c, spatial...]` lie in memory as `[n, spatial..., c]`."""
+    if record.ndim != 4 and record.ndim != 5:
+        return False
+    var expected = 1
+    for i in range(record.ndim):
+        # Fastest first: c, then the last spatial axis backwards, then n.
+        var axis = 1 if i == 0 else (0 if i == record.ndim - 1 else record.ndim - i)
+        if record.size(axis) != 1 and record.stride(axis) != expected:
+            return False
+        expected *= record.size(axis)
+    return True
+
+
+@always_inline
+def claim(doors: Int, record: Record) -> Int:
+    """Checks that autograd allows a write in place.
+
+    Args:
+        doors: The table.
+        record: A tensor that the kernel writes; nothing to ask where it is not torch's.
+
+    Returns:
+        `Code.OK`, `Code.GRAD` or `Code.INFERENCE`.
+    """
+    if record.handle == 0:
+        return Code.OK
+    # `requires_grad` is a method of the TensorImpl, which the at::Tensor points to.
+    if _function[_Ask](doors, Slot.REQUIRES_GRAD)(word(record.handle, 0)):
+        if _function[_AskNobody](doors, Slot.GRAD_ENABLED)():
+            return Code.GRAD
+    if _function[_Ask](doors, Slot.IS_INFERENCE)(record.handle):
+        if not _function[_AskNobody](doors, Slot.INFERENCE_ENABLED)():
+            return Code.INFERENCE
+    return Code.OK
+
+
+@always_inline
+def raise_version(doors: Int, record: Record):
+    """Raises the version counter, so that autograd sees the write.
+
+    Args:
+        doors: The table.
+        record: A tensor that is about to be written. It passed `claim`, so torch cannot throw here:
+            it does so only for an inference tensor outside inference mode.
+    """
+    if record.handle != 0:
+        _function[_Tell](doors, Slot.BUMP_VERSION)(record.handle)

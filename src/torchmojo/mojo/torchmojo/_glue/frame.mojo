@@ -1,0 +1,398 @@
+"""One call: its arguments put in order, its refusal, its GIL and its result."""
+
+from std.ffi import external_call
+from std.memory import Pointer
+
+from torchmojo._glue.code import Code
+from torchmojo._glue.doors import Slot, acquire, claim, raise_version
+from torchmojo._glue.python import Object, Objects, address, new_int, new_str, release, word
+from torchmojo._glue.overlap import overlaps_in_part, overlaps_itself
+from torchmojo._glue.record import Record
+from torchmojo._glue.records import Records
+from torchmojo._glue.slots import Slots
+from torchmojo._glue.scalar import (
+    read_bool,
+    read_float,
+    read_int,
+    read_string,
+    read_uint,
+)
+
+# Offsets in a kernel object; `torchmojo.bridge.kernel` lays it out.
+comptime _DOORS = 24
+comptime _NAMES = 32
+comptime _MEND = 40
+
+
+@fieldwise_init
+struct Frame(ImplicitlyCopyable):
+    """The arguments of one call, borrowed from the caller for as long as the call lasts.
+
+    CPython keeps every argument alive until a vectorcall returns, so nothing here counts references
+    and no error path can leak one.
+    """
+
+    var kernel: Object
+    """The kernel object that is called."""
+    var args: Objects
+    """Positional arguments, then the values of keywords."""
+    var count: Int
+    """Number of positional arguments."""
+    var keywords: Object
+    """Tuple of the keywords' names, or NULL."""
+    var doors: Int
+    """Address of the door table."""
+
+    @always_inline
+    def __init__(out self, kernel: Object, args: Objects, nargsf: UInt, keywords: Object):
+        """Takes over the arguments of a vectorcall.
+
+        Args:
+            kernel: The callable.
+            args: Its arguments.
+            nargsf: Their number, with `PY_VECTORCALL_ARGUMENTS_OFFSET` in the top bit.
+            keywords: Names, or NULL.
+        """
+        self.kernel = kernel
+        self.args = args
+        self.count = Int(nargsf & ~(UInt(1) << 63))
+        self.keywords = keywords
+        self.doors = word(address(kernel), _DOORS)
+
+    @always_inline
+    def bind[size: Int, //, most: Int, least: Int](self, mut slots: Slots[size]) -> Bool:
+        """Puts positional and keyword arguments into the order of the signature.
+
+        Parameters:
+            most: Number of parameters.
+            least: How many of them have no default.
+
+        Args:
+            slots: Filled in; NULL where the default is to be used.
+
+        Returns:
+            False where the number or a name is wrong.
+        """
+        if self.count > most:
+            return False
+        for i in range(self.count):
+            slots[i] = self.args[unsafe_offset=i]
+        if self.keywords:
+            if not self._bind_keywords[most](slots):
+                return False
+        comptime if least > 0:
+            if self.count < least:
+                for i in range(self.count, least):
+                    if not slots[i]:
+                        return False
+        return True
+
+    @no_inline
+    def _bind_keywords[size: Int, //, most: Int](self, mut slots: Slots[size]) -> Bool:
+        var names = word(address(self.kernel), _NAMES)
+        var given = external_call["PyTuple_Size", Int](self.keywords)
+        for k in range(given):
+            var name = external_call["PyTuple_GetItem", Object](self.keywords, k)
+            var found = -1
+            # Names in calls are interned, so that identity nearly always decides.
+            for i in range(most):
+                if external_call["PyTuple_GetItem", Int](names, i) == address(name):
+                    found = i
+            if found < 0:
+                for i in range(most):
+                    var own = external_call["PyTuple_GetItem", Object](names, i)
+                    if external_call["PyUnicode_Compare", Int32](own, name) == 0:
+                        found = i
+            if found < 0 or slots[found]:
+                return False
+            slots[found] = self.args[unsafe_offset=self.count + k]
+        return True
+
+    @always_inline
+    def tensor(
+        self, slot: Object, mut record: Record, writes: Bool, rank: Int, layout: Int
+    ) -> Int:
+        """Reads and checks a tensor argument; see `acquire`.
+
+        Args:
+            slot: The argument.
+            record: Filled in.
+            writes: Whether the kernel writes it.
+            rank: Number of axes, -1 for any.
+            layout: Code of the layout.
+
+        Returns:
+            A `Code`.
+        """
+        return acquire(self.doors, slot, record, writes, rank, layout)
+
+    @always_inline
+    def is_none(self, slot: Object) -> Bool:
+        """Returns whether an optional argument was left out or is `None`.
+
+        Args:
+            slot: The argument, or NULL.
+        """
+        return not slot or address(slot) == word(self.doors, Slot.NONE)
+
+    @always_inline
+    def float(self, slot: Object, mut value: Float64) -> Int:
+        """Reads a float or int object.
+
+        Args:
+            slot: The argument.
+            value: Filled in.
+
+        Returns:
+            A `Code`.
+        """
+        return read_float(self.doors, slot, value)
+
+    @always_inline
+    def int(self, slot: Object, mut value: Int64, low: Int64, high: Int64) -> Int:
+        """Reads an int object.
+
+        Args:
+            slot: The argument.
+            value: Filled in.
+            low: Least value allowed.
+            high: Greatest value allowed.
+
+        Returns:
+            A `Code`.
+        """
+        return read_int(self.doors, slot, value, low, high)
+
+    @always_inline
+    def uint(self, slot: Object, mut value: UInt64, high: UInt64) -> Int:
+        """Reads an int object that is not negative.
+
+        Args:
+            slot: The argument.
+            value: Filled in.
+            high: Greatest value allowed.
+
+        Returns:
+            A `Code`.
+        """
+        return read_uint(self.doors, slot, value, high)
+
+    @always_inline
+    def bool(self, slot: Object, mut value: Bool) -> Int:
+        """Reads `True` or `False`.
+
+        Args:
+            slot: The argument.
+            value: Filled in.
+
+        Returns:
+            A `Code`.
+        """
+        return read_bool(self.doors, slot, value)
+
+    @always_inline
+    def string(self, slot: Object, mut value: StaticString) -> Int:
+        """Borrows the UTF-8 bytes of a str object, which holds them as long as it lives.
+
+        Args:
+            slot: The argument.
+            value: Filled in.
+
+        Returns:
+            A `Code`.
+        """
+        return read_string(self.doors, slot, value)
+
+    def length(self, slot: Object) -> Int:
+        """Returns the length of a list or tuple, -1 for anything else.
+
+        Args:
+            slot: The argument.
+        """
+        var type = word(address(slot), 8)
+        if type == word(self.doors, Slot.LIST_TYPE):
+            return external_call["PyList_Size", Int](slot)
+        if type == word(self.doors, Slot.TUPLE_TYPE):
+            return external_call["PyTuple_Size", Int](slot)
+        return -1
+
+    def item(self, slot: Object, index: Int) -> Object:
+        """Returns a borrowed element of a list or tuple.
+
+        Args:
+            slot: The list or tuple; the GIL is held, so it cannot change meanwhile.
+            index: Less than its length.
+        """
+        if word(address(slot), 8) == word(self.doors, Slot.LIST_TYPE):
+            return external_call["PyList_GetItem", Object](slot, index)
+        return external_call["PyTuple_GetItem", Object](slot, index)
+
+    def tensors(
+        self, slot: Object, mut records: Records, writes: Bool, rank: Int, layout: Int
+    ) -> Int:
+        """Reads and checks a list or tuple of tensors.
+
+        Args:
+            slot: The argument.
+            records: Filled in.
+            writes: Whether the kernel writes them.
+            rank: Number of axes, -1 for any.
+            layout: Code of the layout.
+
+        Returns:
+            A `Code`; `records.failed` says which tensor it is about.
+        """
+        var count = self.length(slot)
+        if count < 0:
+            return Code.SCALAR
+        for k in range(count):
+            records.failed = k
+            var record = Record()
+            var code = acquire(self.doors, self.item(slot, k), record, writes, rank, layout)
+            if code != Code.OK:
+                return code
+            records.list.append(record)
+        return Code.OK
+
+    @always_inline
+    def claim(self, record: Record) -> Int:
+        """Checks that autograd allows a write in place and that no element is there twice.
+
+        Args:
+            record: An output.
+
+        Returns:
+            A `Code`.
+        """
+        var code = claim(self.doors, record)
+        if code == Code.OK and overlaps_itself(record):
+            return Code.SELF_OVERLAP
+        return code
+
+    def claim(self, records: Records) -> Int:
+        """Checks each output of a list, also against the others.
+
+        Args:
+            records: Outputs.
+
+        Returns:
+            A `Code`.
+        """
+        for k in range(records.count()):
+            var code = self.claim(records.at(k))
+            if code != Code.OK:
+                return code
+            for j in range(k):
+                if overlaps_in_part(records.at(k), records.at(j)):
+                    return Code.SELF_OVERLAP
+        return Code.OK
+
+    @always_inline
+    def raise_version(self, record: Record):
+        """Raises the version counter of an output.
+
+        Args:
+            record: An output that passed every check.
+        """
+        raise_version(self.doors, record)
+
+    def raise_version(self, records: Records):
+        """Raises the version counters of a list of outputs.
+
+        Args:
+            records: Outputs that passed every check.
+        """
+        for k in range(records.count()):
+            raise_version(self.doors, records.at(k))
+
+    @no_inline
+    def refuse(self, code: Int, index: Int = 0, detail: Int = 0) -> Object:
+        """Hands the call to Python, which raises the right error or mends the call and repeats it.
+
+        Args:
+            code: A `Code`.
+            index: Number of the argument.
+            detail: What the code needs besides, such as an axis.
+
+        Returns:
+            What Python returns; NULL with an exception set.
+        """
+        return self._mend(code, index, new_int(detail))
+
+    @no_inline
+    def raised(self, code: Int, index: Int, text: String) -> Object:
+        """Reports what the kernel raised.
+
+        Args:
+            code: `Code.RAISED` or `Code.BOUNDS`.
+            index: Number of the argument, where one is meant.
+            text: The Mojo error's text.
+
+        Returns:
+            NULL with an exception set.
+        """
+        return self._mend(code, index, new_str(text))
+
+    def _mend(self, code: Int, index: Int, detail: Object) -> Object:
+        """Calls `mend(kernel, code, index, detail, args, keywords)`; takes over `detail`."""
+        var named = 0
+        if self.keywords:
+            named = external_call["PyTuple_Size", Int](self.keywords)
+        var total = self.count + named
+        var args = external_call["PyTuple_New", Object](total)
+        if not args or not detail:
+            release(args)
+            release(detail)
+            return None
+        for i in range(total):
+            var item = self.args[unsafe_offset=i]
+            external_call["Py_IncRef", NoneType](item)
+            _ = external_call["PyTuple_SetItem", Int32](args, i, item)
+        var number = new_int(code)
+        var place = new_int(index)
+        var names = self.keywords
+        if not names:
+            names = Objects(unsafe_from_address=self.doors + Slot.NONE)[]
+        var result: Object = None
+        if number and place:
+            var stack = (self.kernel, number, place, detail, args, names)
+            result = external_call["PyObject_Vectorcall", Object](
+                word(address(self.kernel), _MEND), Pointer(to=stack), Int(6), Int(0)
+            )
+        release(number)
+        release(place)
+        release(detail)
+        release(args)
+        return result
+
+    @always_inline
+    def none(self) -> Object:
+        """Returns a new reference to `None`."""
+        var none = Objects(unsafe_from_address=self.doors + Slot.NONE)[]
+        external_call["Py_IncRef", NoneType](none)
+        return none
+
+    @always_inline
+    def release_gil(self) -> Int:
+        """Lets other Python threads run; no object may be touched until `take_gil`."""
+        return external_call["PyEval_SaveThread", Int]()
+
+    @always_inline
+    def take_gil(self, state: Int):
+        """Waits for the GIL.
+
+        Args:
+            state: What `release_gil` returned.
+        """
+        external_call["PyEval_RestoreThread", NoneType](state)
+
+    def text(self, value: String) -> Object:
+        """Returns a new str object.
+
+        Args:
+            value: Its text.
+
+        Returns:
+            A new reference.
+        """
+        return new_str(value)

@@ -1,0 +1,92 @@
+"""Loops on torch's own thread pool, so that no second pool competes with it."""
+
+from std.ffi import external_call
+from std.memory import Pointer
+from std.sys import CompilationTarget
+
+comptime GRAIN = 32768
+"""Iterations that are worth a thread of their own, as `at::internal::GRAIN_SIZE`."""
+
+comptime _Context = Pointer[NoneType, MutAnyOrigin]
+comptime _RangeFn = def(Int64, Int64, _Context) thin abi("C") -> None
+# torch_parallel_for(begin, end, grain, body, context) of torch's stable C ABI, torch 2.10.
+comptime _ParallelFor = def(Int64, Int64, Int64, _RangeFn, _Context) thin abi("C") -> Int32
+
+comptime _GetNumThreads = def(Pointer[UInt32, MutAnyOrigin]) thin abi("C") -> Int32
+
+comptime _RTLD_LAZY = 1
+comptime _RTLD_NOLOAD_LINUX = 4
+comptime _RTLD_NOLOAD_MACOS = 16
+
+
+@no_inline
+def _torch_symbol(name: StaticString) -> Int:
+    """Returns the address of a function of libtorch, or 0 in a process without torch.
+
+    The library is only looked for, never loaded: a program that has not imported torch stays on
+    one thread. Half a microsecond, paid only by loops above their grain.
+    """
+    var library = "libtorch_cpu.so"
+    var mode = Int32(_RTLD_LAZY | _RTLD_NOLOAD_LINUX)
+    comptime if CompilationTarget.is_macos():
+        library = "@rpath/libtorch_cpu.dylib"
+        mode = Int32(_RTLD_LAZY | _RTLD_NOLOAD_MACOS)
+    var handle = external_call["dlopen", Int](library.as_c_string_span(), mode)
+    if handle == 0:
+        return 0
+    var address = external_call["dlsym", Int](handle, name.as_c_string_span())
+    # dlopen counted a reference; torch itself stays loaded without ours.
+    _ = external_call["dlclose", Int32](handle)
+    return address
+
+
+def parallel_for[F: def(Int, Int) -> None](body: F, n: Int, grain: Int = GRAIN):
+    """Calls `body(start, end)` on ranges that cover `0 ..< n` once, on torch's threads.
+
+    Respects `torch.set_num_threads`. Runs on the calling thread where `n <= grain`, where torch is
+    not loaded, and inside another parallel loop. Ranges may run at the same time and in any order,
+    so `body` must not write what another range reads or writes.
+
+    Parameters:
+        F: Type of the body (inferred).
+
+    Args:
+        body: Work on one range; a closure with its captures listed.
+        n: Number of iterations; none for 0 or less.
+        grain: Fewest iterations that are worth a thread of their own.
+    """
+    if n <= 0:
+        return
+    if n <= grain:
+        body(0, n)
+        return
+    var address = _torch_symbol("torch_parallel_for")
+    if address == 0:
+        body(0, n)
+        return
+
+    def run(start: Int64, end: Int64, context: _Context) abi("C") {}:
+        context.unsafe_bitcast[F]()[](Int(start), Int(end))
+
+    var callback: _RangeFn = run
+    var context = (
+        Pointer(to=body)
+        .unsafe_bitcast[NoneType]()
+        .unsafe_mut_cast[True]()
+        .unsafe_origin_cast[MutAnyOrigin]()
+    )
+    _ = Pointer(to=address).unsafe_bitcast[_ParallelFor]()[](
+        0, Int64(n), Int64(max(grain, 1)), callback, context
+    )
+
+
+def num_threads() -> Int:
+    """Returns how many threads a parallel loop may use: torch's setting, or 1 without torch."""
+    var address = _torch_symbol("torch_get_num_threads")
+    if address == 0:
+        return 1
+    var count = UInt32(1)
+    _ = Pointer(to=address).unsafe_bitcast[_GetNumThreads]()[](
+        Pointer(to=count).unsafe_origin_cast[MutAnyOrigin]()
+    )
+    return Int(count)
