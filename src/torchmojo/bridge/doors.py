@@ -1,0 +1,73 @@
+"""The door table: addresses that compiled glue reads on every call.
+
+One table a process, never freed, laid out as ``Slot`` in ``mojo/torchmojo/_glue/doors.mojo``. It
+starts with what CPython itself has; ``aten`` adds torch, ``lease`` adds borrowed foreign objects.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from torchmojo.dtypes import BY_CODE
+
+__all__ = ["TENSOR_TYPES", "add_tensor_type", "doors", "set_word"]
+
+# Word numbers (offset / 8) of the table.
+_CPYTHON: tuple[object, ...] = (None, float, int, True, False, str, list, tuple)
+LEASE_TYPE = 8
+LEASE_RECORD = 9
+TENSOR_OFFSET = 10
+FUNCTIONS = 11
+TENSOR_TYPES = 27
+TENSOR_TYPE_COUNT = 16
+_WIDTHS = TENSOR_TYPES + TENSOR_TYPE_COUNT
+
+_table = (ctypes.c_uint64 * (_WIDTHS + 8))()
+_kept: list[object] = []
+
+
+def set_word(index: int, value: int) -> None:
+    """Writes one word of the table.
+
+    Args:
+        index: Word number.
+        value: An address or an offset.
+    """
+    _table[index] = value
+
+
+def add_tensor_type(kind: type[Any]) -> bool:
+    """Lets objects of one more type through the fast door.
+
+    Args:
+        kind: A type whose objects hold a plain tensor. The table keeps it alive: a type that were
+            freed could leave its address to another.
+
+    Returns:
+        False where the table is full; such objects then pass through Python on every call.
+    """
+    for i in range(TENSOR_TYPES, TENSOR_TYPES + TENSOR_TYPE_COUNT):
+        if _table[i] == id(kind):
+            return True
+        if _table[i] == 0:
+            _kept.append(kind)
+            _table[i] = id(kind)
+            return True
+    return False
+
+
+def doors() -> int:
+    """Returns the address of the table, the same for the whole process."""
+    return ctypes.addressof(_table)
+
+
+def _fill() -> None:
+    for i, thing in enumerate(_CPYTHON):
+        _table[i] = id(thing)
+    widths = (ctypes.c_uint8 * 64).from_buffer(_table, _WIDTHS * 8)
+    for code, info in BY_CODE.items():
+        widths[code] = info.width
+
+
+_fill()

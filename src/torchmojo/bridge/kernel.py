@@ -1,0 +1,221 @@
+"""The object that a user calls: a CPython type whose ``vectorcall`` is compiled Mojo.
+
+A call goes from the interpreter straight into the glue of the kernel's library, with no Python
+frame and no argument tuple between. The type is made through ``PyType_FromSpec``; what is Python
+about it (repr, attributes, help) is set on it afterwards and costs a call nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from torchmojo.bridge.doors import doors
+
+if TYPE_CHECKING:
+    from torchmojo.contract import KernelContract
+
+__all__ = ["Kernel", "make_kernel"]
+
+
+class _Member(ctypes.Structure):
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("type", ctypes.c_int),
+        ("offset", ctypes.c_ssize_t),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    )
+
+
+class _Slot(ctypes.Structure):
+    _fields_ = (("slot", ctypes.c_int), ("pfunc", ctypes.c_void_p))
+
+
+class _Spec(ctypes.Structure):
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("basicsize", ctypes.c_int),
+        ("itemsize", ctypes.c_int),
+        ("flags", ctypes.c_uint),
+        ("slots", ctypes.POINTER(_Slot)),
+    )
+
+
+# Offsets in a kernel object after PyObject_HEAD; frame.mojo reads the first four.
+_VECTORCALL, _DOORS, _NAMES, _MEND, _DICT, _WEAKREFS, _SIZE = range(16, 16 + 7 * 8, 8)
+_T_PYSSIZET, _READONLY = 19, 1  # structmember.h
+_TP_MEMBERS, _TP_CALL = 72, 50  # typeslots.h
+_TPFLAGS_DEFAULT, _TPFLAGS_HAVE_VECTORCALL = 1 << 18, 1 << 11  # object.h
+
+_members = (_Member * 4)(
+    _Member(b"__vectorcalloffset__", _T_PYSSIZET, _VECTORCALL, _READONLY, None),
+    _Member(b"__dictoffset__", _T_PYSSIZET, _DICT, _READONLY, None),
+    _Member(b"__weaklistoffset__", _T_PYSSIZET, _WEAKREFS, _READONLY, None),
+    _Member(),
+)
+_slots = (_Slot * 3)(
+    _Slot(_TP_MEMBERS, ctypes.cast(_members, ctypes.c_void_p).value),
+    _Slot(_TP_CALL, ctypes.cast(ctypes.pythonapi.PyVectorcall_Call, ctypes.c_void_p).value),
+    _Slot(),
+)
+_spec = _Spec(
+    b"torchmojo.Kernel",
+    _SIZE,
+    0,
+    _TPFLAGS_DEFAULT | _TPFLAGS_HAVE_VECTORCALL,
+    _slots,
+)
+
+
+def _make_type() -> Any:
+    make = ctypes.pythonapi.PyType_FromSpec
+    make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p,)
+    return make(ctypes.addressof(_spec))
+
+
+Kernel: Any = _make_type()
+"""The type of a loaded kernel. ``kernel(...)`` calls it, ``print(kernel)`` shows its contract,
+``kernel.<argument>`` is what ``torchmojo.explain`` takes."""
+
+_slow_call: Any = None
+
+
+def set_slow_call(function: Any) -> None:
+    """Sets what glue calls when it refuses: ``function(kernel, code, index, detail, args, names)``.
+
+    Args:
+        function: Raises the right error, or mends the call and returns its result.
+    """
+    global _slow_call
+    _slow_call = function
+
+
+def make_kernel(contract: KernelContract, address: int, keep: object) -> Any:
+    """Returns the callable for one compiled kernel.
+
+    Args:
+        contract: Its signature.
+        address: Address of the exported C function, a ``vectorcallfunc``.
+        keep: The loaded library, held as long as the kernel lives.
+
+    Returns:
+        A ``Kernel``. Calling it borrows its arguments for the time of the call, copies nothing,
+        and releases the GIL while the kernel runs.
+    """
+    kernel = Kernel.__new__(Kernel)
+    names = tuple(argument.name for argument in contract.arguments)
+    kernel.contract = contract
+    kernel.__name__ = kernel.__qualname__ = contract.name
+    kernel.__doc__ = describe(contract)
+    kernel.__signature__ = signature(contract)
+    kernel.arguments = {}
+    for argument in contract.arguments:
+        bound = BoundArgument(kernel, argument)
+        kernel.arguments[argument.name] = bound
+        if not hasattr(kernel, argument.name):
+            setattr(kernel, argument.name, bound)
+    # The instance dictionary owns what the words below point to.
+    kernel._keep = (keep, names, _slow_call)
+    base = id(kernel)
+    for offset, value in (
+        (_DOORS, doors()),
+        (_NAMES, id(names)),
+        (_MEND, id(_slow_call)),
+        (_VECTORCALL, address),
+    ):
+        ctypes.c_uint64.from_address(base + offset).value = value
+    return kernel
+
+
+class BoundArgument:
+    """One argument of one kernel, for ``torchmojo.explain(x, kernels.f.a)``.
+
+    Attributes:
+        kernel: The kernel.
+        argument: What its signature says.
+    """
+
+    __slots__ = ("argument", "kernel")
+
+    def __init__(self, kernel: Any, argument: Any) -> None:
+        """Binds an argument to its kernel."""
+        self.kernel = kernel
+        self.argument = argument
+
+    def __repr__(self) -> str:
+        """Shows the argument as the signature prints it."""
+        return f"<argument {self.kernel.__name__}.{spell(self.kernel.contract, self.argument)}>"
+
+
+def spell(contract: KernelContract, argument: Any) -> str:
+    """Returns an argument as ``dst: MutTensor[dtype, 1, "n"]``.
+
+    Args:
+        contract: The kernel.
+        argument: One of its arguments.
+    """
+    if argument.is_tensor:
+        mode = "Mut" if argument.writes else ""
+        inside = [argument.dtype, str(argument.rank)]
+        if argument.axes:
+            inside.append(f'"{" ".join(argument.axes)}"')
+        if argument.layout != "any":
+            inside.append(f"layout={argument.layout}")
+        text = f"{mode}Tensor[{', '.join(inside)}]"
+        if argument.kind == "tensors":
+            text = f"TensorList[{', '.join(inside)}]"
+        elif argument.optional:
+            text = f"Optional{text}"
+    else:
+        text = f"List[{argument.type}]" if argument.kind == "list" else argument.type
+        if argument.optional:
+            text = f"Optional[{text}]"
+    default = "" if argument.required else f" = {argument.default!r}"
+    return f"{argument.name}: {text}{default}"
+
+
+def describe(contract: KernelContract) -> str:
+    """Returns the text that ``print(kernel)`` and ``help(kernel)`` show.
+
+    Args:
+        contract: The kernel.
+    """
+    inside = ", ".join(spell(contract, argument) for argument in contract.arguments)
+    result = f" -> {contract.returns}" if contract.returns else ""
+    lines = [f"{contract.name}({inside}){result}"]
+    if contract.doc:
+        lines += ["", *contract.doc.splitlines()]
+    documented = [argument for argument in contract.arguments if argument.doc]
+    if documented:
+        lines += ["", "Args:"]
+        lines += [f"    {argument.name}: {argument.doc}" for argument in documented]
+    for parameter in contract.parameters:
+        lines += ["", f"{parameter.name}: {', '.join(parameter.choices)}"]
+    return "\n".join(lines)
+
+
+def signature(contract: KernelContract) -> inspect.Signature:
+    """Returns the Python signature.
+
+    Args:
+        contract: The kernel.
+    """
+    return inspect.Signature(
+        [
+            inspect.Parameter(
+                argument.name,
+                inspect.Parameter.POSITIONAL_OR_KEYWORD,
+                default=inspect.Parameter.empty if argument.required else argument.default,
+            )
+            for argument in contract.arguments
+        ]
+    )
+
+
+def _repr(self: Any) -> str:
+    return f"<kernel {self.__name__}>" if not hasattr(self, "contract") else str(self.__doc__)
+
+
+Kernel.__repr__ = _repr

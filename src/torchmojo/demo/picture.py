@@ -1,0 +1,125 @@
+"""Where the demo's picture comes from, and the file that it leaves behind."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import struct
+import sys
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["Picture", "find_picture", "write_png"]
+
+# A photograph of the astronaut Eileen Collins: NASA, public domain.
+PACKAGE = "scikit-image"
+FILE = "skimage/data/astronaut.png"
+SHA256 = "88431cd9653ccd539741b555fb0a46b61558b301d4110412b5bc28b5e3ea6cb5"
+VERSION = "0.26.0" if sys.version_info >= (3, 11) else "0.25.2"  # both hold the same file
+INSTALL = f"pip install pillow && pip install --no-deps {PACKAGE}=={VERSION}"
+
+
+class _AbsentError(Exception):
+    """There is no photograph to show; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A picture in torch's memory.
+
+    Attributes:
+        pixels: uint8 ``[h, w, 3]``, RGB.
+        origin: What it is.
+        note: Why it is not the photograph, and how to get that; empty where it is.
+    """
+
+    pixels: torch.Tensor
+    origin: str
+    note: str = ""
+
+
+def find_picture() -> Picture:
+    """Read the photograph that scikit-image holds, or draw a test picture in its place.
+
+    scikit-image itself is never imported: its file is found by the package's metadata, and read
+    only if it has the sha256 that this module names.
+
+    Returns:
+        The photograph, or a drawing with a note on why.
+    """
+    try:
+        path = _locate()
+        return Picture(_decode(path), f"{path.name} of {PACKAGE}")
+    except _AbsentError as error:
+        note = f"{error}; for the photograph: {INSTALL}"
+        return Picture(_draw(512), "a drawing", note)
+
+
+def _locate() -> Path:
+    """Return the photograph's path once its content is known to be the right one."""
+    try:
+        files = importlib.metadata.files(PACKAGE) or []
+    except importlib.metadata.PackageNotFoundError:
+        raise _AbsentError(f"{PACKAGE} is not installed") from None
+    paths = [Path(str(file.locate())) for file in files if file.as_posix().endswith(FILE)]
+    if not paths or not paths[0].is_file():
+        raise _AbsentError(f"the installed {PACKAGE} has no {FILE}")
+    found = hashlib.sha256(paths[0].read_bytes()).hexdigest()
+    if found != SHA256:
+        raise _AbsentError(f"{paths[0]} has sha256 {found}, not {SHA256}")
+    return paths[0]
+
+
+def _decode(path: Path) -> torch.Tensor:
+    """Decode a picture with Pillow into memory that torch owns."""
+    import torch
+
+    try:
+        from PIL import Image
+    except ImportError:
+        raise _AbsentError("Pillow is not installed") from None
+    with Image.open(path) as file:
+        image = file.convert("RGB")
+    pixels = torch.frombuffer(bytearray(image.tobytes()), dtype=torch.uint8)
+    return pixels.reshape(image.height, image.width, 3)
+
+
+def _draw(size: int) -> torch.Tensor:
+    """Draw rings on a chequered ramp of colours: smooth parts, corners and curves."""
+    import torch
+
+    across = torch.linspace(0, 1, size).expand(size, size)
+    down = across.T
+    rings = torch.hypot(across - 0.6, down - 0.4).mul(40).sin().gt(0.3)
+    squares = (across * 8).floor().add((down * 8).floor()).remainder(2).bool()
+    red = torch.where(squares, across, 0.2)
+    green = torch.where(rings, 0.9, down)
+    blue = torch.where(squares ^ rings, 1 - across, 0.4)
+    return torch.stack((red, green, blue), dim=2).mul(255).round().to(torch.uint8)
+
+
+def write_png(path: Path, gray: torch.Tensor) -> None:
+    """Write a gray PNG with what Python itself has, so that the demo needs no Pillow for it.
+
+    Args:
+        path: File to write; its folder is made where it does not exist.
+        gray: Picture ``[h, w]``, 0 (black) to 1 (white); what is outside is clipped.
+    """
+    import torch
+
+    height, width = gray.shape
+    levels = gray.clamp(0, 1).mul(255).round().to(torch.uint8)
+    rows = torch.nn.functional.pad(levels, (1, 0))  # each row starts with its filter: 0, none
+    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    body = zlib.compress(bytes(rows.flatten().tolist()), 6)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        file.write(b"\x89PNG\r\n\x1a\n")
+        for kind, data in ((b"IHDR", header), (b"IDAT", body), (b"IEND", b"")):
+            checksum = zlib.crc32(data, zlib.crc32(kind))
+            file.write(struct.pack(">I", len(data)) + kind + data + struct.pack(">I", checksum))

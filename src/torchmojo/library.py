@@ -1,0 +1,234 @@
+"""What ``torchmojo.load`` returns: a file's kernels as attributes of one object."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torchmojo.bridge.kernel import make_kernel
+from torchmojo.bridge.refusal import mend as _mend  # noqa: F401  sets what glue calls
+from torchmojo.toolchain.library import Built, Options, build, is_built, open_folder
+
+__all__ = ["Library", "inline", "load"]
+
+
+class Library:
+    """The kernels of one Mojo file or package.
+
+    ``library.name`` is a kernel; ``for kernel in library`` walks over them; ``print(library)``
+    shows every signature.
+
+    Attributes:
+        path: The source, or the folder of a built library.
+    """
+
+    def __init__(self, source: Path, options: Options | None) -> None:
+        """Compiles or opens the library; use ``torchmojo.load``."""
+        self.path = source
+        self._options = options
+        self._open()
+
+    def _open(self) -> None:
+        built = open_folder(self.path) if self._options is None else build(self.path, self._options)
+        # PyDLL: kernels are called with the GIL held and release it themselves.
+        handle = ctypes.PyDLL(str(built.library), mode=os.RTLD_NOW | os.RTLD_LOCAL)
+        kernels = {
+            contract.name: make_kernel(contract, _address(handle, contract.symbol), handle)
+            for contract in built.contract.kernels
+        }
+        for kernel in kernels.values():
+            kernel.__module__ = built.contract.name
+            kernel._library = self
+        self._built: Built = built
+        self._kernels = kernels
+        self._stamps = _stamps(built)
+
+    def __getattr__(self, name: str) -> Any:
+        """Returns a kernel."""
+        kernels = self.__dict__.get("_kernels", {})
+        if name in kernels:
+            return kernels[name]
+        raise AttributeError(
+            f"{self.path.name}: no kernel {name!r}; it has {', '.join(kernels) or 'none'}"
+        )
+
+    def __dir__(self) -> list[str]:
+        """Lists kernels and methods."""
+        return [*super().__dir__(), *self._kernels]
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yields the kernels in the order of the source."""
+        return iter(self._kernels.values())
+
+    def __len__(self) -> int:
+        """Returns how many kernels there are."""
+        return len(self._kernels)
+
+    def __repr__(self) -> str:
+        """Shows every kernel's signature."""
+        heads = [str(kernel.__doc__).split("\n", 1)[0] for kernel in self]
+        return "\n".join([f"<torchmojo library {self.path}>", *(f"  {head}" for head in heads)])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles as the call that loads it again, so that spawned workers can."""
+        return (Library, (self.path, self._options))
+
+    def reload(self) -> Library:
+        """Compiles the source again if it changed; the attributes are the new kernels.
+
+        Kernels taken from the library before stay what they were. If the new source does not
+        compile, the library keeps the old kernels and the error is raised.
+
+        Returns:
+            The library itself.
+        """
+        self._open()
+        return self
+
+
+class _Watched(Library):
+    """A library that looks at its files before each use of a kernel."""
+
+    def __getattr__(self, name: str) -> Any:
+        built = self.__dict__.get("_built")
+        if built is not None and not name.startswith("_") and _stamps(built) != self._stamps:
+            self._open()
+        return super().__getattr__(name)
+
+
+def _address(handle: ctypes.PyDLL, symbol: str) -> int:
+    return ctypes.cast(getattr(handle, symbol), ctypes.c_void_p).value or 0
+
+
+def _stamps(built: Built) -> tuple[tuple[int, int], ...]:
+    """Returns size and time of every source; a file that is gone counts as (0, 0)."""
+    result = []
+    for file in built.sources:
+        try:
+            status = file.stat()
+            result.append((status.st_size, status.st_mtime_ns))
+        except OSError:
+            result.append((0, 0))
+    return tuple(result)
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    dtypes: Mapping[str, Sequence[str]] | Sequence[str] | None = None,
+    fast_math: bool = False,
+    bounds: bool = False,
+    include: Sequence[str | os.PathLike[str]] = (),
+    target_cpu: str | None = None,
+    watch: bool = False,
+) -> Library:
+    """Loads the kernels of a Mojo file, compiling it the first time its content is seen.
+
+    Loading runs code of the file's author, as importing a Python module does.
+
+    Args:
+        path: A ``.mojo`` file, a package folder with ``__init__.mojo``, or a folder that
+            ``torchmojo build`` wrote. Relative to the current folder.
+        dtypes: Dtypes to compile for, where the signature leaves them open: a list of names for
+            every kernel, or lists by ``"kernel"``, ``"kernel.parameter"`` or ``"*"``.
+        fast_math: Lets the compiler fuse ``a * b + c`` into one rounding. Off, results equal
+            torch's; on, they can differ in the last bit and kernels can be faster.
+        bounds: Checks every index in kernels; one outside raises ``BoundsError``. Slower.
+        include: More folders in which the file's imports are looked up.
+        target_cpu: Such as ``"x86-64-v3"``; by default this machine's own.
+        watch: Looks at the files before each use of a kernel and loads what changed.
+
+    Returns:
+        A library whose attributes are the kernels.
+
+    Raises:
+        FileNotFoundError: There is nothing at ``path``.
+        CompilerNotFoundError: The source is new and there is no Mojo compiler.
+        CompileError: The source does not compile; the text shows the user's file, line and caret.
+        SignatureError: A kernel has an argument that cannot come from Python.
+
+    Example:
+        >>> import torch, torchmojo                                   # doctest: +SKIP
+        >>> kernels = torchmojo.load("kernels.mojo")                  # doctest: +SKIP
+        >>> kernels.scaled_add(out, a, b, 0.5)                        # doctest: +SKIP
+    """
+    source = Path(path).absolute()
+    if source.is_dir() and is_built(source):
+        return Library(source, None)
+    if source.is_dir() and not (source / "__init__.mojo").is_file():
+        raise FileNotFoundError(
+            f"load: path: wanted a .mojo file, a folder with __init__.mojo or a folder written by "
+            f"`torchmojo build`, given the folder {source}"
+        )
+    if not source.exists():
+        raise FileNotFoundError(f"load: path: wanted a .mojo file or a folder, given {source}")
+    options = Options(
+        dtypes=dtypes,
+        fast_math=fast_math,
+        bounds=bounds,
+        include=tuple(Path(folder).absolute() for folder in include),
+        target_cpu=target_cpu,
+    )
+    return (_Watched if watch else Library)(source, options)
+
+
+def inline(
+    source: str,
+    *,
+    dtypes: Mapping[str, Sequence[str]] | Sequence[str] | None = None,
+    fast_math: bool = False,
+    bounds: bool = False,
+    include: Sequence[str | os.PathLike[str]] = (),
+) -> Library:
+    """Loads kernels from a text, for notebooks and tests.
+
+    Args:
+        source: A Mojo file's content.
+        dtypes: As for ``load``.
+        fast_math: As for ``load``.
+        bounds: As for ``load``.
+        include: As for ``load``.
+
+    Returns:
+        A library whose attributes are the kernels; the same text is compiled once.
+
+    Raises:
+        CompileError: The text does not compile; messages call the file ``<inline>``.
+        SignatureError: A kernel has an argument that cannot come from Python.
+
+    Example:
+        >>> import numpy, torchmojo
+        >>> kernels = torchmojo.inline('''
+        ... from torchmojo import MutTensor
+        ... def fill(dst: MutTensor[DType.float32, 1], value: Float32):
+        ...     for i in range(dst.dim(0)):
+        ...         dst[i] = value
+        ... ''')
+        >>> x = numpy.zeros(3, dtype=numpy.float32)
+        >>> kernels.fill(x, 2.5)
+        >>> x.tolist()
+        [2.5, 2.5, 2.5]
+    """
+    from torchmojo.toolchain.cache import open_cache
+
+    text = source.encode()
+    name = f"inline_{hashlib.sha256(text).hexdigest()[:16]}"
+    folder = open_cache().root / "inline" / name
+    file = folder / f"{name}.mojo"
+    if not file.is_file() or file.read_bytes() != text:
+        folder.mkdir(parents=True, exist_ok=True)
+        temporary = folder / f".{os.getpid()}.mojo"
+        temporary.write_bytes(text)
+        temporary.replace(file)
+    options = Options(
+        dtypes=dtypes,
+        fast_math=fast_math,
+        bounds=bounds,
+        include=tuple(Path(place).absolute() for place in include),
+        shown="<inline>",
+    )
+    return Library(file, options)

@@ -1,0 +1,293 @@
+"""From a user's source to a compiled library in the cache: the whole toolchain in one function."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from torchmojo.contract import FORMAT, Contract, KernelContract
+from torchmojo.errors import CompileError
+from torchmojo.toolchain import sources
+from torchmojo.toolchain.compiler import Compiler, cpu_identity, find_compiler
+from torchmojo.toolchain.glue import write_glue
+from torchmojo.toolchain.settings import read_settings
+from torchmojo.toolchain.signature import Choices, read_contract
+
+__all__ = ["MOJO_PACKAGE", "Built", "Options", "build", "build_key", "open_folder"]
+
+MOJO_PACKAGE = Path(__file__).parent.parent / "mojo"
+"""The folder for ``mojo build -I``: it holds the Mojo package ``torchmojo``."""
+
+_LIBRARY = "library.so"
+_CONTRACT = "contract.json"
+_GLUE = "glue.mojo"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to compile; a part of the cache key.
+
+    Attributes:
+        dtypes: Dtypes for parameters, see ``torchmojo.load``.
+        fast_math: Let the compiler fuse multiply and add.
+        bounds: Check every index in kernels.
+        include: Folders in which imports are looked up, besides the source's own.
+        target_cpu: A CPU name, or ``native``; None for the setting.
+        shown: What messages call the source instead of its path.
+    """
+
+    dtypes: Mapping[str, Sequence[str]] | Sequence[str] | None = None
+    fast_math: bool = False
+    bounds: bool = False
+    include: tuple[Path, ...] = ()
+    target_cpu: str | None = None
+    shown: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A library on disk.
+
+    Attributes:
+        folder: Where it lies.
+        library: The shared library.
+        contract: Its kernels.
+        sources: The files that went into it; empty for a built folder.
+    """
+
+    folder: Path
+    library: Path
+    contract: Contract
+    sources: tuple[Path, ...] = ()
+
+
+def open_folder(folder: Path) -> Built:
+    """Opens a folder that ``torchmojo build`` or the cache wrote; needs no compiler.
+
+    Args:
+        folder: It holds the library and its contract.
+
+    Raises:
+        FileNotFoundError: One of them is missing.
+        ValueError: The contract was written by another version of torchmojo.
+    """
+    contract = Contract.from_json(json.loads((folder / _CONTRACT).read_text("utf-8")))
+    return Built(folder, folder / _LIBRARY, contract)
+
+
+def is_built(folder: Path) -> bool:
+    """Returns whether a folder holds a compiled library.
+
+    Args:
+        folder: Any folder.
+    """
+    return (folder / _CONTRACT).is_file() and (folder / _LIBRARY).is_file()
+
+
+def build(source: Path, options: Options) -> Built:
+    """Compiles a file or package, or finds it in the cache.
+
+    Args:
+        source: A ``.mojo`` file, or a package folder with ``__init__.mojo``.
+        options: How to compile.
+
+    Returns:
+        The library; the second time for the same content nothing is compiled.
+
+    Raises:
+        CompilerNotFoundError: There is no compiler.
+        CompileError: The compiler refuses the source; the text is about the user's lines only.
+        SignatureError: A kernel cannot be called from Python.
+    """
+    from torchmojo.toolchain.cache import open_cache
+
+    settings = read_settings()
+    compiler = find_compiler(settings)
+    files = tuple(sources.closure(source, options.include))
+    target = options.target_cpu or settings.target_cpu
+    key = build_key(compiler, source, files, options, target)
+    cache = open_cache(settings)
+    entry = cache.entry(key)
+    if entry is None:
+        entry = cache.build(
+            key, lambda folder: _make(compiler, source, files, options, target, folder), source.stem
+        )
+    return replace(open_folder(entry), sources=files)
+
+
+def build_key(
+    compiler: Compiler, source: Path, files: Sequence[Path], options: Options, target: str
+) -> str:
+    """Returns the cache key: everything that decides what the library does.
+
+    Args:
+        compiler: Its identity is the version and the binary's size and time.
+        source: The user's file or package.
+        files: It and all that it imports.
+        options: How to compile.
+        target: A CPU name or ``native``.
+    """
+    own = sorted(MOJO_PACKAGE.rglob("*.mojo"))
+    facts = {
+        "format": FORMAT,
+        "torchmojo": sources.digest(own, [MOJO_PACKAGE]),
+        "glue": hashlib.sha256(
+            b"".join(
+                (Path(__file__).parent / name).read_bytes() for name in ("glue.py", "signature.py")
+            )
+        ).hexdigest(),
+        "compiler": compiler.identity,
+        "cpu": cpu_identity(target),
+        "name": source.name,
+        "sources": sources.digest(files, [source.parent, *options.include]),
+        "dtypes": _plain(options.dtypes),
+        "fast_math": options.fast_math,
+        "bounds": options.bounds,
+    }
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:40]
+
+
+def _plain(dtypes: Any) -> Any:
+    if isinstance(dtypes, Mapping):
+        return {name: list(value) for name, value in dtypes.items()}
+    return None if dtypes is None else list(dtypes)
+
+
+def _make(
+    compiler: Compiler,
+    source: Path,
+    files: Sequence[Path],
+    options: Options,
+    target: str,
+    folder: Path,
+) -> None:
+    """Fills a cache entry."""
+    from torchmojo.toolchain.build import document
+
+    include = (MOJO_PACKAGE, source.parent, *options.include)
+    shown = _shown(source, files, options)
+    described = document(compiler, source, include, shown)
+    contract = read_contract(described, options.shown or source.name, Choices(options.dtypes))
+    contract = _compile(compiler, contract, source, include, options, target, shown, folder)
+    (folder / _CONTRACT).write_text(json.dumps(contract.to_json(), indent=1), "utf-8")
+
+
+def _shown(source: Path, files: Sequence[Path], options: Options) -> dict[Path, str]:
+    """Maps each file to the name that messages show: as the user wrote it, or ``<inline>``."""
+    if options.shown:
+        return {files[0]: options.shown}
+    here = Path.cwd()
+    return {
+        file: str(file.relative_to(here)) if file.is_relative_to(here) else str(file)
+        for file in files
+    }
+
+
+def _compile(
+    compiler: Compiler,
+    contract: Contract,
+    source: Path,
+    include: Sequence[Path],
+    options: Options,
+    target: str,
+    shown: Mapping[Path, str],
+    folder: Path,
+) -> Contract:
+    """Compiles the library; where ``bool`` was only assumed, with it or without it.
+
+    A kernel that says nothing takes every common dtype, but arithmetic does not compile for
+    ``bool``. Whether it does only the compiler knows, so both are compiled side by side.
+    """
+    from torchmojo.toolchain.build import BuildFlags, compile_library
+
+    flags = BuildFlags(fast_math=options.fast_math, bounds=options.bounds, target_cpu=target)
+
+    def attempt(candidate: Contract, name: str, quiet: bool = False) -> Contract:
+        work = folder / name
+        work.mkdir()
+        compile_library(
+            compiler,
+            write_glue(candidate, source.stem),
+            include=include,
+            out=work / _LIBRARY,
+            flags=flags,
+            user_files=shown,
+            progress_label=None if quiet else f"{contract.name} ({len(contract.kernels)} kernels)",
+        )
+        return candidate
+
+    def keep(name: str) -> None:
+        for made in (folder / name).iterdir():
+            made.rename(folder / made.name)
+        for rest in folder.iterdir():
+            if rest.is_dir():
+                for made in rest.iterdir():
+                    made.unlink()
+                rest.rmdir()
+
+    assumed = {kernel.name for kernel in contract.kernels if _assumes_bool(kernel)}
+    if not assumed:
+        attempt(contract, "only")
+        keep("only")
+        return contract
+    plain = _without_bool(contract, assumed)
+    with ThreadPoolExecutor(1) as pool:
+        full = pool.submit(attempt, contract, "full", True)
+        try:
+            attempt(plain, "plain")
+        except CompileError:
+            full.exception()
+            raise
+    error = full.exception()
+    if error is None:
+        keep("full")
+        return contract
+    if not isinstance(error, CompileError):
+        raise error
+    failing = {
+        kernel.name
+        for kernel in contract.kernels
+        if re.search(rf"\b{kernel.name}\b", str(error)) and kernel.name in assumed
+    }
+    if failing and failing != assumed:
+        some = _without_bool(contract, failing)
+        try:
+            attempt(some, "some")
+        except CompileError:
+            pass
+        else:
+            keep("some")
+            return some
+    keep("plain")
+    return plain
+
+
+def _assumes_bool(kernel: KernelContract) -> bool:
+    return any(p.assumed and "bool" in p.choices for p in kernel.parameters)
+
+
+def _without_bool(contract: Contract, names: set[str]) -> Contract:
+    """Returns a contract in which some kernels do not take ``bool`` any more."""
+    return replace(
+        contract,
+        kernels=tuple(
+            replace(
+                kernel,
+                parameters=tuple(
+                    replace(p, choices=tuple(c for c in p.choices if c != "bool"))
+                    if p.assumed
+                    else p
+                    for p in kernel.parameters
+                ),
+            )
+            if kernel.name in names
+            else kernel
+            for kernel in contract.kernels
+        ),
+    )

@@ -1,0 +1,360 @@
+"""Turns the compiler's own account of a file (``mojo doc``, JSON) into a contract.
+
+Types arrive in one spelling, with aliases resolved: ``Tensor[dtype, 2, "h w"]`` is printed as
+``TensorView[False, dtype, Int(2), StringSpan("h w"), Layout.ANY]``. Only that print is read here;
+the Mojo source never is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torchmojo.contract import Argument, Contract, KernelContract, Parameter
+from torchmojo.dtypes import BY_NAME, DEFAULT
+from torchmojo.errors import SignatureError
+from torchmojo.toolchain.constraint import UnknownConstraintError, choose
+
+__all__ = ["MAX_INSTANCES", "SCALARS", "Choices", "read_contract"]
+
+SCALARS = (
+    "Bool",
+    *("Int", "Int8", "Int16", "Int32", "Int64"),
+    *("UInt", "UInt8", "UInt16", "UInt32", "UInt64"),
+    *("Float32", "Float64"),
+)
+"""Mojo types of numbers that Python can give and take."""
+
+MAX_INSTANCES = 256
+"""Most combinations of dtypes and ranks that one kernel is compiled for."""
+
+_RANKS = tuple(str(rank) for rank in range(6))
+_VIEW = re.compile(r"^TensorView\[(?P<inside>.*)\]$")
+_WRAPPED = re.compile(r"^(?P<wrapper>OptionalView|ListView)\[(?P<inside>.*)\]$")
+_LAYOUTS = {
+    "Layout.ANY": "any",
+    "Layout.ROW_MAJOR": "row_major",
+    "Layout.CHANNELS_LAST": "channels_last",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What a user chose at ``load``.
+
+    Attributes:
+        dtypes: Dtype names for every dtype parameter, or by kernel name, or ``kernel.parameter``.
+    """
+
+    dtypes: Mapping[str, Sequence[str]] | Sequence[str] | None = None
+
+    def of(self, kernel: str, parameter: str) -> Sequence[str] | None:
+        """Returns the dtypes chosen for a parameter, None where nothing was said.
+
+        Args:
+            kernel: Name of the kernel.
+            parameter: Name of its dtype parameter.
+        """
+        if self.dtypes is None or not isinstance(self.dtypes, Mapping):
+            return self.dtypes
+        for key in (f"{kernel}.{parameter}", kernel, "*"):
+            if key in self.dtypes:
+                return self.dtypes[key]
+        return None
+
+
+class _Unsupported(Exception):
+    """A part of a signature that cannot be called from Python; the text says which and why."""
+
+
+def read_contract(document: Mapping[str, Any], name: str, choices: Choices) -> Contract:
+    """Reads all kernels of a file or package.
+
+    A public function with a tensor among its arguments is a kernel; so is one that takes and
+    returns only numbers and text. Names with a leading underscore are private.
+
+    Args:
+        document: What ``mojo doc`` wrote.
+        name: Name of the user's file or package.
+        choices: Dtypes chosen at ``load``.
+
+    Returns:
+        The contract, kernels in the order of the source.
+
+    Raises:
+        SignatureError: A function with a tensor argument has something that cannot be called; the
+            text names the argument and the reason. Also when there is no kernel at all.
+    """
+    kernels: dict[str, KernelContract] = {}
+    skipped: dict[str, str] = {}
+    for module, function in _functions(document["decl"], ""):
+        title = function["name"]
+        if title.startswith("_") or title == "main":
+            continue
+        overloads = function["overloads"]
+        has_tensor = any(_has_tensor(overload) for overload in overloads)
+        try:
+            if len(overloads) != 1:
+                raise _Unsupported(f"{len(overloads)} overloads; a kernel has one signature")
+            if title in kernels:
+                raise _Unsupported(
+                    f"the name stands in two modules ({kernels[title].module}, {module})"
+                )
+            kernels[title] = _read_kernel(title, module, overloads[0], choices, len(kernels))
+        except _Unsupported as error:
+            if has_tensor:
+                raise SignatureError(
+                    f"load: {title}: {error}. Change the signature, or start the name with an "
+                    "underscore if it is a helper that Python does not call"
+                ) from None
+            skipped[title] = str(error)
+    if not kernels:
+        reasons = "".join(f"\n  {key}: {why}" for key, why in skipped.items())
+        raise SignatureError(
+            f"load: {name}: no kernel found: wanted a public function that takes a Tensor or "
+            f"MutTensor{reasons}"
+        )
+    summary = _text(document["decl"])
+    return Contract(name, tuple(kernels.values()), summary, skipped)
+
+
+def _functions(decl: Mapping[str, Any], module: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for function in decl.get("functions", ()):
+        yield module, function
+    for part in ("modules", "packages"):
+        for child in decl.get(part, ()):
+            title = child["name"]
+            if title.startswith("_") and title != "__init__":
+                continue
+            inner = module if title == "__init__" else f"{module}.{title}".lstrip(".")
+            yield from _functions(child, inner)
+
+
+def _has_tensor(overload: Mapping[str, Any]) -> bool:
+    return any(re.search(r"\b(Tensor|Optional|List)View\[", a["type"]) for a in overload["args"])
+
+
+def _text(decl: Mapping[str, Any]) -> str:
+    parts = (decl.get("summary", ""), decl.get("description", ""))
+    return "\n\n".join(part.strip() for part in parts if part and part.strip())
+
+
+def _read_kernel(
+    name: str, module: str, overload: Mapping[str, Any], choices: Choices, number: int
+) -> KernelContract:
+    if overload.get("async"):
+        raise _Unsupported("async functions cannot be called")
+    clause = _where(overload["signature"])
+    known = {p["name"]: p for p in overload["parameters"]}
+    parameters = tuple(
+        parameter
+        for p in overload["parameters"]
+        if (parameter := _read_parameter(name, p, clause, choices)) is not None
+    )
+    arguments = tuple(_read_argument(a, set(known)) for a in overload["args"])
+    used = {a.dtype for a in arguments} | {str(a.rank) for a in arguments}
+    instances = 1
+    for parameter in parameters:
+        if parameter.name not in used:
+            raise _Unsupported(f"parameter {parameter.name}: no tensor argument says what it is")
+        instances *= len(parameter.choices)
+    if instances > MAX_INSTANCES:
+        counts = " x ".join(str(len(p.choices)) for p in parameters)
+        raise _Unsupported(
+            f"{counts} = {instances} combinations of {', '.join(p.name for p in parameters)}, "
+            f"more than {MAX_INSTANCES}; narrow them with a `where` clause or load(dtypes=...)"
+        )
+    return KernelContract(
+        name=name,
+        module=module,
+        symbol=f"torchmojo_kernel_{number}",
+        parameters=parameters,
+        arguments=arguments,
+        returns=_read_result(overload.get("returns"), parameters),
+        raises=bool(overload["raises"]),
+        doc=_text(overload),
+        signature=overload["signature"],
+    )
+
+
+def _where(signature: str) -> str:
+    """Returns the text of the ``where`` clause, which the JSON has only here."""
+    bare = re.sub(r'"(?:\\.|[^"\\])*"', lambda m: "\0" * len(m.group()), signature)
+    at = bare.rfind(" where ")
+    return signature[at + 7 :] if at >= 0 else ""
+
+
+def _read_parameter(
+    kernel: str, parameter: Mapping[str, Any], clause: str, choices: Choices
+) -> Parameter | None:
+    name, kind = parameter["name"], parameter["type"]
+    if kind == "DType":
+        wanted = choices.of(kernel, name)
+        for dtype in wanted or ():
+            if dtype not in BY_NAME:
+                raise _Unsupported(
+                    f"parameter {name}: load(dtypes=...) names {dtype!r}; "
+                    f"wanted one of {', '.join(BY_NAME)}"
+                )
+        # A float8 dtype that the clause names is meant; the default set leaves it out.
+        pool = tuple(wanted) if wanted else DEFAULT
+        if wanted is None:
+            pool += tuple(d for d in BY_NAME if d not in pool and re.search(rf"\b{d}\b", clause))
+        try:
+            allowed = choose(clause, name, pool)
+        except UnknownConstraintError as error:
+            if wanted is None:
+                raise _Unsupported(
+                    f"parameter {name}: `where {error}` is not understood; wanted conditions on "
+                    "dtypes (dtype.is_floating_point(), dtype == DType.float32, and, or, not), "
+                    "or load(dtypes=...)"
+                ) from None
+            allowed = tuple(wanted)
+        if not allowed:
+            raise _Unsupported(f"parameter {name}: `where {clause}` leaves no dtype")
+        assumed = wanted is None and not re.search(r"\bbool\b", clause)
+        return Parameter(name, "dtype", allowed, assumed)
+    if kind == "Int" and "default" not in parameter:
+        return Parameter(name, "rank", _RANKS)
+    if "default" in parameter:
+        return None
+    raise _Unsupported(
+        f"parameter {name}: {kind} has no value at run time; wanted a DType, an Int that is a "
+        "tensor's rank, or a default"
+    )
+
+
+def _read_argument(arg: Mapping[str, Any], parameters: set[str]) -> Argument:
+    name, text = arg["name"], arg["type"]
+    if arg["passingKind"] not in ("pos_or_kw", "pos", "kw"):
+        raise _Unsupported(f"argument {name}: variadic arguments cannot be called")
+    if arg["convention"] not in ("imm", "read", "var", ""):
+        raise _Unsupported(
+            f"argument {name}: convention {arg['convention']!r}; wanted none (write a MutTensor "
+            "where the kernel writes)"
+        )
+    doc = (arg.get("description") or "").strip()
+    base = _tensor(name, text, parameters)
+    if base is not None:
+        if "default" in arg and not base.optional:
+            raise _Unsupported(f"argument {name}: a tensor has no default")
+        return _with(base, doc=doc, required="default" not in arg)
+    optional = False
+    inner = text
+    if inner.startswith("Optional[") and inner.endswith("]"):
+        optional, inner = True, inner[len("Optional[") : -1]
+    kind: Any = "scalar"
+    if inner.startswith("List[") and inner.endswith("]"):
+        kind, inner = "list", inner[len("List[") : -1]
+    if inner in ("String", "StringSpan[ImmStaticOrigin]") and kind == "scalar":
+        kind, inner = "string", "String" if inner == "String" else "StaticString"
+    elif inner not in SCALARS:
+        raise _Unsupported(
+            f"argument {name}: {text} cannot come from Python; wanted a Tensor, a MutTensor, "
+            f"{', '.join(SCALARS)}, String, StaticString, or an Optional or List of these"
+        )
+    given = "default" in arg
+    return Argument(
+        name=name,
+        kind=kind,
+        type=inner,
+        optional=optional,
+        required=not given,
+        default=_default(name, arg["default"]) if given else None,
+        doc=doc,
+    )
+
+
+def _with(argument: Argument, **changes: Any) -> Argument:
+    from dataclasses import replace
+
+    return replace(argument, **changes)
+
+
+def _tensor(name: str, text: str, parameters: set[str]) -> Argument | None:
+    wrapped = _WRAPPED.match(text)
+    match = wrapped or _VIEW.match(text)
+    if match is None:
+        return None
+    writes, dtype, rank, axes, layout = _split(match["inside"])[:5]
+    if dtype.startswith((".", "DType.")):
+        dtype = dtype.rsplit(".", 1)[1]
+        if dtype not in BY_NAME:
+            raise _Unsupported(f"argument {name}: dtype {dtype} cannot come from Python")
+    elif dtype not in parameters:
+        raise _Unsupported(f"argument {name}: dtype {dtype} is not a parameter of the kernel")
+    number = re.fullmatch(r"Int\((\d+)\)", rank)
+    if number is None and rank not in parameters:
+        raise _Unsupported(f"argument {name}: rank {rank} is not a parameter of the kernel")
+    label = re.fullmatch(r'StringSpan\("(.*)"\)', axes)
+    if label is None:
+        raise _Unsupported(f"argument {name}: axes {axes} are not a plain text")
+    parts = tuple(label[1].split())
+    if parts and number is None:
+        raise _Unsupported(f"argument {name}: axes of a tensor whose rank varies have no names")
+    if parts and len(parts) != int(number[1]):  # type: ignore[index]
+        raise _Unsupported(
+            f'argument {name}: axes "{label[1]}" name {len(parts)} axes, rank is {number[1]}'  # type: ignore[index]
+        )
+    for part in parts:
+        if not (part.isdecimal() or part.isidentifier()):
+            raise _Unsupported(f"argument {name}: axis {part!r}: wanted a name, a size or _")
+    if layout not in _LAYOUTS:
+        raise _Unsupported(f"argument {name}: layout {layout}: wanted one of {', '.join(_LAYOUTS)}")
+    return Argument(
+        name=name,
+        kind="tensors" if wrapped and wrapped["wrapper"] == "ListView" else "tensor",
+        writes=writes == "True",
+        dtype=dtype,
+        rank=int(number[1]) if number else rank,
+        axes=parts,
+        layout=_LAYOUTS[layout],  # type: ignore[arg-type]
+        optional=bool(wrapped and wrapped["wrapper"] == "OptionalView"),
+    )
+
+
+def _split(inside: str) -> list[str]:
+    """Splits at commas outside brackets and quotes."""
+    parts, depth, quoted, start = [], 0, False, 0
+    for i, c in enumerate(inside):
+        if c == '"' and (i == 0 or inside[i - 1] != "\\"):
+            quoted = not quoted
+        elif not quoted and c in "[(":
+            depth += 1
+        elif not quoted and c in ")]":
+            depth -= 1
+        elif not quoted and depth == 0 and c == ",":
+            parts.append(inside[start:i].strip())
+            start = i + 1
+    return [*parts, inside[start:].strip()]
+
+
+def _read_result(result: Mapping[str, Any] | None, parameters: tuple[Parameter, ...]) -> str:
+    if not result or result["type"] in ("None", "NoneType"):
+        return ""
+    text: str = result["type"]
+    scalar = re.fullmatch(r"Scalar\[(\w+)\]", text)
+    if text in (*SCALARS, "String") or (scalar and scalar[1] in {p.name for p in parameters}):
+        return text
+    raise _Unsupported(
+        f"result {text} cannot go to Python; wanted nothing, {', '.join(SCALARS)}, String or "
+        "Scalar of a dtype parameter"
+    )
+
+
+def _default(name: str, text: str) -> bool | int | float | str | None:
+    """Returns a default as a Python value."""
+    bare = re.sub(r"^(?:Int|UInt|U?Int\d+|Float\d+)\((.*)\)$", r"\1", text)
+    if bare in ("True", "False", "None"):
+        return {"True": True, "False": False, "None": None}[bare]
+    if len(bare) >= 2 and bare[0] == bare[-1] == '"':
+        raw = re.sub(rb"\\([0-9A-Fa-f]{2})", lambda m: bytes([int(m[1], 16)]), bare[1:-1].encode())
+        return raw.decode("utf-8", "replace")
+    for convert in (int, float):
+        try:
+            return convert(bare)
+        except ValueError:
+            continue
+    raise _Unsupported(f"argument {name}: default {text} is not a plain number or text")
