@@ -86,6 +86,7 @@ class KernelContract:
         arguments: Arguments in order.
         returns: Mojo type of the scalar result; empty for nothing.
         raises: Whether the kernel may raise.
+        where: Its ``where`` clause as the compiler prints it, which glue must repeat as evidence.
         doc: Docstring without the sections on arguments.
         signature: The signature as the compiler prints it.
     """
@@ -97,6 +98,7 @@ class KernelContract:
     arguments: tuple[Argument, ...]
     returns: str
     raises: bool
+    where: str = ""
     doc: str = ""
     signature: str = ""
 

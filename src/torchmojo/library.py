@@ -5,12 +5,13 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from torchmojo.bridge.kernel import make_kernel
-from torchmojo.bridge.refusal import mend as _mend  # noqa: F401  sets what glue calls
+from torchmojo.bridge.aten import open_door
+from torchmojo.bridge.kernel import make_kernel, set_slow_call
 from torchmojo.toolchain.library import Built, Options, build, is_built, open_folder
 
 __all__ = ["Library", "inline", "load"]
@@ -33,6 +34,8 @@ class Library:
         self._open()
 
     def _open(self) -> None:
+        _require_gil()
+        open_door()
         built = open_folder(self.path) if self._options is None else build(self.path, self._options)
         # PyDLL: kernels are called with the GIL held and release it themselves.
         handle = ctypes.PyDLL(str(built.library), mode=os.RTLD_NOW | os.RTLD_LOCAL)
@@ -98,6 +101,25 @@ class _Watched(Library):
         if built is not None and not name.startswith("_") and _stamps(built) != self._stamps:
             self._open()
         return super().__getattr__(name)
+
+
+def _require_gil() -> None:
+    """Refuses builds of Python whose objects glue cannot read."""
+    if not getattr(sys, "_is_gil_enabled", lambda: True)():
+        raise RuntimeError(
+            "load: wanted a Python with the GIL, given a free-threaded one; its objects are laid "
+            "out in another way, which torchmojo does not support yet"
+        )
+
+
+def _mend(*call: Any) -> Any:
+    """Handles a refused call; what it needs is imported when the first call is refused."""
+    from torchmojo.bridge.refusal import mend
+
+    return mend(*call)
+
+
+set_slow_call(_mend)
 
 
 def _address(handle: ctypes.PyDLL, symbol: str) -> int:

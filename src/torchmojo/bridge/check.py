@@ -88,8 +88,8 @@ def _axes(count: int) -> str:
 
 
 def _dtype_advice(found: Facts, allowed: tuple[str, ...]) -> str:
-    if found.dtype.startswith("complex"):
-        return "write torch.view_as_real(x), a view with a last axis of 2, to a kernel that takes it"
+    if found.short in ("c32", "c64", "c128"):
+        return "pass torch.view_as_real(x), a view with a last axis of 2, to a kernel that takes it"
     if found.kind == "torch":
         return f"write x.to(torch.{allowed[0]}), which copies"
     return f'write x.astype("{allowed[0]}"), which copies'

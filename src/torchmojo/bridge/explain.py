@@ -53,13 +53,17 @@ class Explanation(Sequence[Check]):
 
         from rich.console import Console
         from rich.table import Table
+        from rich.text import Text
 
-        table = Table(title=f"{self.title}  <-  {self.given}", title_justify="left")
+        # Text, not markup: "[n]" in a signature is no style.
+        title = Text(f"{self.title}  <-  {self.given}")
+        table = Table(title=title, title_justify="left")
         for heading in ("check", "", "wanted", "found", "what to do"):
             table.add_column(heading, overflow="fold")
         for check in self._items:
             mark = "ok" if check.ok else "NO"
-            table.add_row(check.name, mark, check.wanted, check.found, check.advice)
+            cells = (check.name, mark, check.wanted, check.found, check.advice)
+            table.add_row(*map(Text, cells))
         out = StringIO()
         Console(file=out, width=120).print(table)
         return out.getvalue().rstrip()

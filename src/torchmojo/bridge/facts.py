@@ -6,8 +6,9 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from torchmojo.bridge.lease import Lease
+from torchmojo.bridge.lease import Lease, borrow, has_buffer
 from torchmojo.dtypes import BY_NAME
+from torchmojo.errors import TorchmojoError
 
 __all__ = ["Facts", "facts", "is_plain_tensor", "is_torch_tensor", "show"]
 
@@ -56,6 +57,17 @@ def is_torch_tensor(thing: object) -> bool:
     return torch is not None and isinstance(thing, torch.Tensor)
 
 
+def is_foreign_tensor(thing: object) -> bool:
+    """Returns whether a value speaks one of the protocols that ``borrow`` knows.
+
+    Args:
+        thing: Any object.
+    """
+    return (
+        has_buffer(thing) or hasattr(thing, "__dlpack__") or hasattr(thing, "__array_interface__")
+    )
+
+
 def is_plain_tensor(kind: type[Any]) -> bool:
     """Returns whether objects of a tensor type hold memory of their own.
 
@@ -82,6 +94,15 @@ def show(thing: object) -> str:
     """
     if is_torch_tensor(thing) or isinstance(thing, Lease):
         return str(facts(thing))
+    if is_foreign_tensor(thing):
+        try:
+            lease = borrow(thing, "")
+        except TorchmojoError:
+            return f"a {type(thing).__module__}.{type(thing).__qualname__}"
+        try:
+            return str(facts(lease))
+        finally:
+            lease.release()
     text = repr(thing)
     if len(text) > 60:
         text = text[:57] + "..."

@@ -17,7 +17,7 @@ from torchmojo.bridge.record import Record
 from torchmojo.dtypes import BY_CODE, BY_DLPACK, BY_NAME, DTypeInfo
 from torchmojo.errors import DeviceError, DTypeError, LayoutError, NoDataError, ReadOnlyError
 
-__all__ = ["Lease", "borrow"]
+__all__ = ["Lease", "borrow", "has_buffer"]
 
 _INT64_MAX = 2**63 - 1
 
@@ -187,8 +187,17 @@ def _format(text: str, itemsize: int) -> tuple[DTypeInfo | None, bool]:
     return info, foreign and itemsize > 1
 
 
+def has_buffer(thing: object) -> bool:
+    """Returns whether an object exports a buffer.
+
+    Args:
+        thing: Any object.
+    """
+    return bool(_check_buffer(thing))
+
+
 def _from_buffer(thing: object, what: str) -> Lease | None:
-    if not _check_buffer(thing):
+    if not has_buffer(thing):
         return None
     view = _PyBuffer()
     try:
@@ -296,6 +305,7 @@ class _Versioned(ctypes.Structure):
 
 
 _HOST_DEVICES = (1, 3, 11)  # kDLCPU, kDLCUDAHost, kDLROCMHost (dlpack.h)
+_COMPLEX = 5  # kDLComplex
 _READ_ONLY_FLAG = 1  # DLPACK_FLAG_BITMASK_READ_ONLY
 _capsule_name = ctypes.pythonapi.PyCapsule_GetName
 _capsule_name.argtypes, _capsule_name.restype = (ctypes.py_object,), ctypes.c_char_p
@@ -355,6 +365,8 @@ def _read_dlpack(capsule: object, tensor: _DLTensor, read_only: bool, what: str)
         strides = _contiguous(shape, 1)
     dtype = BY_DLPACK.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
     name = f"DLPack type {tensor.code} with {tensor.bits} bits, {tensor.lanes} lanes"
+    if tensor.code == _COMPLEX and tensor.lanes == 1:
+        name = f"c{tensor.bits}"
     width = dtype.width if dtype else 1
     numel = 1
     for n in shape:

@@ -13,7 +13,7 @@ from torchmojo.bridge import aten, doors
 from torchmojo.bridge.check import checks
 from torchmojo.bridge.code import Code
 from torchmojo.bridge.facts import is_plain_tensor, is_torch_tensor, show
-from torchmojo.bridge.kernel import set_slow_call, spell
+from torchmojo.bridge.kernel import spell
 from torchmojo.bridge.lease import Lease, borrow
 from torchmojo.contract import Argument, KernelContract
 from torchmojo.errors import (
@@ -265,6 +265,8 @@ def _refuse(
         place = detail if isinstance(detail, int) and 0 <= detail < len(value) else 0
         if code != Code.AXIS and value:
             value, head = value[place], f"{head}[{place}]"
+    if value is not None and not is_torch_tensor(value) and code in _CLASSES:
+        value = borrow(value, head) if not isinstance(value, Lease) else value
     given = show(value)
     if code in _CLASSES:
         for check in checks(contract, argument, value):
@@ -339,6 +341,3 @@ def _refuse_axis(
                 f"{show(_first(values[other.name]))}, given {given}"
             )
     raise ShapeError(f"{contract.name}: {argument.name}: axis {axis} ({name}), given {given}")
-
-
-set_slow_call(mend)

@@ -91,7 +91,7 @@ def compile_library(
     out: Path,
     flags: BuildFlags,
     user_files: Mapping[Path, str],
-    progress_label: str = "",
+    progress_label: str | None = None,
     settings: Settings | None = None,
 ) -> None:
     """Compile glue, and the user's modules that it imports, into a shared library.
@@ -109,7 +109,7 @@ def compile_library(
             there beside the library.
         flags: How to compile.
         user_files: The user's files as the compiler sees them, each with the name to show.
-        progress_label: What is compiled, such as ``"kernels.mojo (3 kernels)"``; empty for no
+        progress_label: What is compiled, such as ``"kernels.mojo (3 kernels)"``; None for no
             progress line.
         settings: Environment variables, if they have been read already.
 
@@ -122,7 +122,7 @@ def compile_library(
     linker = compiler.linker
     target = out if linker is None else out.with_suffix(".o")
     words = ["build", "--emit", "shared-lib" if linker is None else "object"]
-    folders = _include([out.parent, *include])
+    folders = _include(include)
     with _progress(progress_label, settings):
         words += [*flags.arguments(), *_DIAGNOSTICS]
         args: list[str | Path] = [*words, *folders, "-o", target, glue]
@@ -143,7 +143,7 @@ def document(
     Args:
         compiler: Compiler to use.
         path: A ``.mojo`` file, or the folder of a package.
-        include: Further folders to look for modules in; the one of `path` comes first.
+        include: Folders to look for modules in, before the one of `path`.
         user_files: The user's files, each with the name to show; by default `path` by its name.
 
     Returns:
@@ -160,7 +160,7 @@ def document(
     names = {path: path.name} if user_files is None else user_files
     with tempfile.TemporaryDirectory(prefix="torchmojo-") as folder:
         result = Path(folder, "doc.json")
-        folders = _include([path.parent, *include])  # unlike build, doc does not look beside it
+        folders = _include([*include, path.parent])  # unlike build, doc does not look beside it
         args: list[str | Path] = [
             "doc",
             "--max-notes-per-diagnostic",
@@ -250,7 +250,7 @@ def _system_libraries() -> list[str]:
 
 
 @contextlib.contextmanager
-def _progress(label: str, settings: Settings | None) -> Iterator[None]:
+def _progress(label: str | None, settings: Settings | None) -> Iterator[None]:
     """Show on standard error what is compiled and for how long, where someone is looking."""
     wish = (read_settings() if settings is None else settings).progress
     terminal = sys.stderr is not None and sys.stderr.isatty()

@@ -318,32 +318,24 @@ def _intact(path: Path) -> bool:
 def _locked(path: Path, *, wait: bool = True) -> Iterator[None]:
     """Hold a lock between processes and threads.
 
-    flock itself, not a library around it: on a file system that cannot lock, some versions of
-    filelock wait for ever and others leave marker files that outlive a killed holder.
-
     Raises:
         BlockingIOError: Someone else holds it, and wait is False.
         OSError: The file system cannot lock.
     """
-    import fcntl
+    from filelock import FileLock, Timeout
 
-    while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            # Whoever removed the entry removed the lock's file too: then this is a lock of nothing.
-            try:
-                same = path.stat().st_ino == os.fstat(descriptor).st_ino
-            except FileNotFoundError:
-                same = False
-            if same:
-                yield
-                return
-        finally:
-            # Not only close: a child forked meanwhile would keep the lock.
-            with contextlib.suppress(OSError):
-                fcntl.flock(descriptor, fcntl.LOCK_UN)
-            os.close(descriptor)
+    # A lock belongs to who enters this block, not to a thread: two threads exclude each other too.
+    lock = FileLock(str(path), timeout=-1 if wait else 0, mode=0o600, thread_local=False)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        raise BlockingIOError(errno.EAGAIN, "locked by another process", str(path)) from error
+    except NotImplementedError as error:  # how filelock reports a file system without flock
+        raise OSError(errno.ENOLCK, "the file system cannot lock", str(path)) from error
+    try:
+        yield
+    finally:
+        lock.release(force=True)
 
 
 def _sync(path: Path) -> None:

@@ -89,7 +89,8 @@ class _Writer:
             passes.append(f"{argument.name}={self._passed(i, argument)}")
         raises = " raises" if kernel.raises else ""
         yield "@always_inline"
-        yield f"def _run_{kernel.symbol}{inside}({', '.join(takes)}){raises}:"
+        where = f" where {kernel.where}" if kernel.where else ""
+        yield f"def _run_{kernel.symbol}{inside}({', '.join(takes)}){raises}{where}:"
         named = ", ".join(f"{p.name}={p.name}" for p in kernel.parameters)
         call = f"{_alias(kernel.module)}.{kernel.name}"
         call += f"[{named}]" if named else ""
@@ -367,6 +368,7 @@ class _Writer:
         else:
             yield from self._dispatch(0, {})
         yield "frame.take_gil(gil)"
+        yield "frame.close()"
         if self.tensors:
             yield "comptime if CHECK_BOUNDS:"
             yield f"    var outside = sprung(traps, {count})"

@@ -6,7 +6,6 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,9 @@ from typing import Any
 from torchmojo.contract import FORMAT, Contract, KernelContract
 from torchmojo.errors import CompileError
 from torchmojo.toolchain import sources
-from torchmojo.toolchain.compiler import Compiler, cpu_identity, find_compiler
-from torchmojo.toolchain.glue import write_glue
+from torchmojo.toolchain.build import BuildFlags
+from torchmojo.toolchain.compiler import Compiler, find_compiler
 from torchmojo.toolchain.settings import read_settings
-from torchmojo.toolchain.signature import Choices, read_contract
 
 __all__ = ["MOJO_PACKAGE", "Built", "Options", "build", "build_key", "open_folder"]
 
@@ -143,14 +141,16 @@ def build_key(
             )
         ).hexdigest(),
         "compiler": compiler.identity,
-        "cpu": cpu_identity(target),
+        "flags": _flags(options, target).key(),
         "name": source.name,
         "sources": sources.digest(files, [source.parent, *options.include]),
         "dtypes": _plain(options.dtypes),
-        "fast_math": options.fast_math,
-        "bounds": options.bounds,
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:40]
+
+
+def _flags(options: Options, target: str) -> BuildFlags:
+    return BuildFlags(fast_math=options.fast_math, bounds=options.bounds, target_cpu=target)
 
 
 def _plain(dtypes: Any) -> Any:
@@ -169,6 +169,7 @@ def _make(
 ) -> None:
     """Fills a cache entry."""
     from torchmojo.toolchain.build import document
+    from torchmojo.toolchain.signature import Choices, read_contract
 
     include = (MOJO_PACKAGE, source.parent, *options.include)
     shown = _shown(source, files, options)
@@ -204,9 +205,12 @@ def _compile(
     A kernel that says nothing takes every common dtype, but arithmetic does not compile for
     ``bool``. Whether it does only the compiler knows, so both are compiled side by side.
     """
-    from torchmojo.toolchain.build import BuildFlags, compile_library
+    from concurrent.futures import ThreadPoolExecutor
 
-    flags = BuildFlags(fast_math=options.fast_math, bounds=options.bounds, target_cpu=target)
+    from torchmojo.toolchain.build import compile_library
+    from torchmojo.toolchain.glue import write_glue
+
+    flags = _flags(options, target)
 
     def attempt(candidate: Contract, name: str, quiet: bool = False) -> Contract:
         work = folder / name

@@ -174,6 +174,7 @@ def _read_kernel(
         arguments=arguments,
         returns=_read_result(overload.get("returns"), parameters),
         raises=bool(overload["raises"]),
+        where=clause,
         doc=_text(overload),
         signature=overload["signature"],
     )

@@ -79,9 +79,23 @@ struct ListView[
 comptime TensorList[
     dtype: DType, rank: Int, axes: StaticString = "", layout: Layout = Layout.ANY
 ] = ListView[mut=False, False, dtype, rank, axes, layout, _]
-"""A list of tensors that the kernel only reads."""
+"""A list of tensors that the kernel only reads.
+
+Parameters:
+    dtype: Element type, or a parameter of the kernel that is chosen at run time.
+    rank: Number of axes, or a parameter of the kernel.
+    axes: A name or a fixed size for each axis, as `"h w 3"`; equal names mean equal sizes.
+    layout: Strides that the caller's tensor must have.
+"""
 
 comptime MutTensorList[
     dtype: DType, rank: Int, axes: StaticString = "", layout: Layout = Layout.ANY
 ] = ListView[mut=True, True, dtype, rank, axes, layout, _]
-"""A list of tensors that the kernel writes."""
+"""A list of tensors that the kernel writes.
+
+Parameters:
+    dtype: Element type, or a parameter of the kernel that is chosen at run time.
+    rank: Number of axes, or a parameter of the kernel.
+    axes: A name or a fixed size for each axis, as `"h w 3"`; equal names mean equal sizes.
+    layout: Strides that the caller's tensor must have.
+"""

@@ -74,9 +74,23 @@ struct OptionalView[
 comptime OptionalTensor[
     dtype: DType, rank: Int, axes: StaticString = "", layout: Layout = Layout.ANY
 ] = OptionalView[mut=False, False, dtype, rank, axes, layout, _]
-"""A tensor argument that the kernel only reads, or `None`."""
+"""A tensor argument that the kernel only reads, or `None`.
+
+Parameters:
+    dtype: Element type, or a parameter of the kernel that is chosen at run time.
+    rank: Number of axes, or a parameter of the kernel.
+    axes: A name or a fixed size for each axis, as `"h w 3"`; equal names mean equal sizes.
+    layout: Strides that the caller's tensor must have.
+"""
 
 comptime OptionalMutTensor[
     dtype: DType, rank: Int, axes: StaticString = "", layout: Layout = Layout.ANY
 ] = OptionalView[mut=True, True, dtype, rank, axes, layout, _]
-"""A tensor argument that the kernel writes, or `None`."""
+"""A tensor argument that the kernel writes, or `None`.
+
+Parameters:
+    dtype: Element type, or a parameter of the kernel that is chosen at run time.
+    rank: Number of axes, or a parameter of the kernel.
+    axes: A name or a fixed size for each axis, as `"h w 3"`; equal names mean equal sizes.
+    layout: Strides that the caller's tensor must have.
+"""

@@ -81,7 +81,11 @@ def parallel_for[F: def(Int, Int) -> None](body: F, n: Int, grain: Int = GRAIN):
 
 
 def num_threads() -> Int:
-    """Returns how many threads a parallel loop may use: torch's setting, or 1 without torch."""
+    """Tells how many threads a parallel loop may use.
+
+    Returns:
+        Torch's setting, or 1 without torch.
+    """
     var address = _torch_symbol("torch_get_num_threads")
     if address == 0:
         return 1

@@ -38,11 +38,14 @@ struct Trap(TrivialRegisterPassable):
 
     @always_inline
     def scratch[T: AnyType, origin: Origin](self) -> Pointer[T, origin]:
-        """Returns eight bytes of the frame that a reference outside the tensor may hit.
+        """Gives eight bytes of the frame that a reference outside the tensor may hit.
 
         Parameters:
             T: Element type, at most eight bytes.
             origin: The tensor's origin, in whose place the bytes stand.
+
+        Returns:
+            A pointer to them.
 
         Safety: the frame outlives the kernel; views outside a frame have no trap and need bounds.
         """

@@ -85,31 +85,45 @@ struct TensorView[
 
     @always_inline
     def __len__(self) -> Int:
-        """Returns the size of the first axis, as `len(tensor)` does in Python."""
+        """Tells the size of the first axis, as `len(tensor)` does in Python.
+
+        Returns:
+            The size of axis 0.
+        """
         comptime assert Self.rank > 0, "a tensor of rank 0 has no length"
         return self.shape[0]
 
     @always_inline
     def dim(self, axis: Int) -> Int:
-        """Returns the size of an axis.
+        """Tells the size of an axis.
 
         Args:
             axis: Counted from 0.
+
+        Returns:
+            The number of indices on it.
         """
         return self.shape[axis]
 
     @always_inline
     def stride(self, axis: Int) -> Int:
-        """Returns the distance between neighbours on an axis, in elements.
+        """Tells the distance between neighbours on an axis.
 
         Args:
             axis: Counted from 0.
+
+        Returns:
+            The distance in elements; negative or 0 is possible for inputs.
         """
         return self.strides[axis]
 
     @always_inline
     def numel(self) -> Int:
-        """Returns the number of elements; 1 for rank 0."""
+        """Counts the elements.
+
+        Returns:
+            The product of all sizes; 1 for rank 0.
+        """
         var n = 1
         comptime for i in range(Self.rank):
             n *= self.shape[i]
@@ -117,14 +131,21 @@ struct TensorView[
 
     @always_inline
     def unsafe_ptr(self) -> Pointer[Scalar[Self.dtype], Self.origin]:
-        """Returns the address of element `[0, ..., 0]`.
+        """Gives the address of element `[0, ..., 0]`.
+
+        Returns:
+            A pointer that keeps the view's origin.
 
         Safety: the pointer is good as long as the kernel runs, and only within `shape`.
         """
         return self.data
 
     def is_contiguous(self) -> Bool:
-        """Returns whether the elements lie row-major without gaps; true for an empty tensor."""
+        """Asks whether the elements lie row-major without gaps.
+
+        Returns:
+            True also for a tensor without elements.
+        """
         comptime if Self.layout == Layout.ROW_MAJOR:
             return True
         if self.numel() == 0:
@@ -141,12 +162,24 @@ struct TensorView[
     def shares_memory[
         m: Bool, w: Bool, d: DType, r: Int, a: StaticString, l: Layout, o: Origin[mut=m], //
     ](self, other: TensorView[w, d, r, a, l, o]) -> Bool:
-        """Returns whether the address ranges of two views meet.
+        """Asks whether the address ranges of two views meet.
 
         A kernel that reads neighbours (a blur, a sort) calls it to refuse `f(x, x)`.
 
+        Parameters:
+            m: Whether the other origin can be written (inferred).
+            w: Whether the other view writes (inferred).
+            d: The other element type (inferred).
+            r: The other rank (inferred).
+            a: The other axes (inferred).
+            l: The other layout (inferred).
+            o: The other origin (inferred).
+
         Args:
             other: Any other view.
+
+        Returns:
+            False where they are apart, and where one of them has no elements.
         """
         if self.numel() == 0 or other.numel() == 0:
             return False
@@ -195,6 +228,9 @@ struct TensorView[
 
         Args:
             index: One index an axis, each in `0 <= i < dim(axis)`; negative ones do not wrap.
+
+        Returns:
+            A reference into the tensor's memory.
         """
         comptime assert len(Ts) == Self.rank, "give one index for each axis"
         var at = IndexList[Self.rank]()
@@ -216,6 +252,9 @@ struct TensorView[
 
         Args:
             index: Index of the first element; the last axis must have `width` elements from there.
+
+        Returns:
+            The elements in order.
         """
         comptime assert len(Ts) == Self.rank, "give one index for each axis"
         comptime assert Self.rank > 0, "a tensor of rank 0 has no axis to load along"
@@ -266,11 +305,14 @@ struct TensorView[
     def select(
         self, axis: Int, index: Int
     ) -> TensorView[Self.writes, Self.dtype, Self.rank - 1, "", Layout.ANY, Self.origin]:
-        """Returns the sub-view at one index of an axis, without that axis, as `torch.select`.
+        """Takes the sub-view at one index of an axis, as `torch.select`.
 
         Args:
             axis: Counted from 0.
             index: In `0 <= index < dim(axis)`.
+
+        Returns:
+            A view of the same memory without that axis.
         """
         comptime assert Self.rank > 0, "a tensor of rank 0 has no axis to select on"
         var shape = IndexList[Self.rank - 1]()
@@ -292,13 +334,16 @@ struct TensorView[
     def slice(
         self, axis: Int, start: Int, end: Int, step: Int = 1
     ) -> TensorView[Self.writes, Self.dtype, Self.rank, "", Layout.ANY, Self.origin]:
-        """Returns the sub-view of every `step`-th index in `start..<end`; ends are clamped.
+        """Takes the sub-view of every `step`-th index in `start ..< end`; ends are clamped.
 
         Args:
             axis: Counted from 0.
             start: First index; less than 0 means 0.
             end: One past the last index; more than the size means the size.
             step: At least 1.
+
+        Returns:
+            A view of the same memory.
         """
         comptime assert Self.rank > 0, "a tensor of rank 0 has no axis to slice"
         var low = max(0, min(start, self.shape[axis]))
@@ -314,11 +359,14 @@ struct TensorView[
     def transpose(
         self, first: Int, second: Int
     ) -> TensorView[Self.writes, Self.dtype, Self.rank, "", Layout.ANY, Self.origin]:
-        """Returns the view with two axes exchanged.
+        """Exchanges two axes.
 
         Args:
             first: An axis counted from 0.
             second: The other axis.
+
+        Returns:
+            A view of the same memory.
         """
         var shape = self.shape
         var strides = self.strides
@@ -332,9 +380,23 @@ struct TensorView[
 comptime Tensor[
     dtype: DType, rank: Int, axes: StaticString = "", layout: Layout = Layout.ANY
 ] = TensorView[mut=False, False, dtype, rank, axes, layout, _]
-"""A tensor argument that the kernel only reads."""
+"""A tensor argument that the kernel only reads.
+
+Parameters:
+    dtype: Element type, or a parameter of the kernel that is chosen at run time.
+    rank: Number of axes, or a parameter of the kernel.
+    axes: A name or a fixed size for each axis, as `"h w 3"`; equal names mean equal sizes.
+    layout: Strides that the caller's tensor must have.
+"""
 
 comptime MutTensor[
     dtype: DType, rank: Int, axes: StaticString = "", layout: Layout = Layout.ANY
 ] = TensorView[mut=True, True, dtype, rank, axes, layout, _]
-"""A tensor argument that the kernel writes."""
+"""A tensor argument that the kernel writes.
+
+Parameters:
+    dtype: Element type, or a parameter of the kernel that is chosen at run time.
+    rank: Number of axes, or a parameter of the kernel.
+    axes: A name or a fixed size for each axis, as `"h w 3"`; equal names mean equal sizes.
+    layout: Strides that the caller's tensor must have.
+"""

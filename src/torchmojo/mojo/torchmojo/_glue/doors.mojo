@@ -8,6 +8,7 @@ opens the door (`torchmojo/bridge/aten.py`), so that nothing here depends on a g
 from std.ffi import external_call
 from std.memory import Pointer
 
+from torchmojo._glue.buffer import borrow
 from torchmojo._glue.code import Code
 from torchmojo._glue.python import Object, address, type_of_object, word
 from torchmojo._glue.record import Record
@@ -140,7 +141,13 @@ def element_width(doors: Int, dtype: Int) -> Int:
 
 @no_inline
 def acquire(
-    doors: Int, object: Object, mut record: Record, writes: Bool, rank: Int, layout: Int
+    doors: Int,
+    object: Object,
+    mut record: Record,
+    mut blocks: Int,
+    writes: Bool,
+    rank: Int,
+    layout: Int,
 ) -> Int:
     """Reads a tensor argument and makes every check that concerns it alone.
 
@@ -148,6 +155,7 @@ def acquire(
         doors: The table.
         object: The argument.
         record: Filled in.
+        blocks: Buffer exports of the call, see `borrow`.
         writes: Whether the kernel writes it.
         rank: Number of axes asked for, -1 for any.
         layout: Code of the layout asked for.
@@ -169,7 +177,9 @@ def acquire(
     elif at == word(doors, Slot.NONE):
         return Code.NONE
     else:
-        return Code.FOREIGN
+        var code = borrow(object, record, blocks)
+        if code != Code.OK:
+            return code
     if rank >= 0 and record.ndim != rank:
         return Code.RANK
     var width = element_width(doors, record.dtype)

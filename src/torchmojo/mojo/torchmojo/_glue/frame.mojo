@@ -3,6 +3,7 @@
 from std.ffi import external_call
 from std.memory import Pointer
 
+from torchmojo._glue.buffer import give_back
 from torchmojo._glue.code import Code
 from torchmojo._glue.doors import Slot, acquire, claim, raise_version
 from torchmojo._glue.python import Object, Objects, address, new_int, new_str, release, word
@@ -42,6 +43,8 @@ struct Frame(ImplicitlyCopyable):
     """Tuple of the keywords' names, or NULL."""
     var doors: Int
     """Address of the door table."""
+    var blocks: Int
+    """Buffer exports that end with the call."""
 
     @always_inline
     def __init__(out self, kernel: Object, args: Objects, nargsf: UInt, keywords: Object):
@@ -58,6 +61,7 @@ struct Frame(ImplicitlyCopyable):
         self.count = Int(nargsf & ~(UInt(1) << 63))
         self.keywords = keywords
         self.doors = word(address(kernel), _DOORS)
+        self.blocks = 0
 
     @always_inline
     def bind[size: Int, //, most: Int, least: Int](self, mut slots: Slots[size]) -> Bool:
@@ -110,7 +114,7 @@ struct Frame(ImplicitlyCopyable):
 
     @always_inline
     def tensor(
-        self, slot: Object, mut record: Record, writes: Bool, rank: Int, layout: Int
+        mut self, slot: Object, mut record: Record, writes: Bool, rank: Int, layout: Int
     ) -> Int:
         """Reads and checks a tensor argument; see `acquire`.
 
@@ -124,7 +128,7 @@ struct Frame(ImplicitlyCopyable):
         Returns:
             A `Code`.
         """
-        return acquire(self.doors, slot, record, writes, rank, layout)
+        return acquire(self.doors, slot, record, self.blocks, writes, rank, layout)
 
     @always_inline
     def is_none(self, slot: Object) -> Bool:
@@ -228,7 +232,7 @@ struct Frame(ImplicitlyCopyable):
         return external_call["PyTuple_GetItem", Object](slot, index)
 
     def tensors(
-        self, slot: Object, mut records: Records, writes: Bool, rank: Int, layout: Int
+        mut self, slot: Object, mut records: Records, writes: Bool, rank: Int, layout: Int
     ) -> Int:
         """Reads and checks a list or tuple of tensors.
 
@@ -248,7 +252,8 @@ struct Frame(ImplicitlyCopyable):
         for k in range(count):
             records.failed = k
             var record = Record()
-            var code = acquire(self.doors, self.item(slot, k), record, writes, rank, layout)
+            var item = self.item(slot, k)
+            var code = acquire(self.doors, item, record, self.blocks, writes, rank, layout)
             if code != Code.OK:
                 return code
             records.list.append(record)
@@ -306,7 +311,7 @@ struct Frame(ImplicitlyCopyable):
             raise_version(self.doors, records.at(k))
 
     @no_inline
-    def refuse(self, code: Int, index: Int = 0, detail: Int = 0) -> Object:
+    def refuse(mut self, code: Int, index: Int = 0, detail: Int = 0) -> Object:
         """Hands the call to Python, which raises the right error or mends the call and repeats it.
 
         Args:
@@ -317,6 +322,7 @@ struct Frame(ImplicitlyCopyable):
         Returns:
             What Python returns; NULL with an exception set.
         """
+        self.close()
         return self._mend(code, index, new_int(detail))
 
     @no_inline
@@ -364,6 +370,13 @@ struct Frame(ImplicitlyCopyable):
         release(detail)
         release(args)
         return result
+
+    @always_inline
+    def close(mut self):
+        """Gives back what the call borrowed; the GIL is held and the kernel has returned."""
+        if self.blocks != 0:
+            give_back(self.blocks)
+            self.blocks = 0
 
     @always_inline
     def none(self) -> Object:

@@ -68,9 +68,7 @@ def describe(traps: Int, index: Int) -> String:
         Axis, index and size, and how often.
     """
     var at = trap(traps, index)
-    return String(
-        t"{word(at, 8)} {word(at, 16)} {word(at, 24)} {word(at, 0)}"
-    )
+    return String(t"{word(at, 8)} {word(at, 16)} {word(at, 24)} {word(at, 0)}")
 
 
 @always_inline
