@@ -7,16 +7,60 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from torchmojo import errors as _errors
 from torchmojo._version import __version__
+from torchmojo.errors import (
+    AliasError,
+    ArgumentError,
+    BoundsError,
+    CompileError,
+    CompilerNotFoundError,
+    DeviceError,
+    DTypeError,
+    GradError,
+    KernelError,
+    LayoutError,
+    LibraryError,
+    NoDataError,
+    ReadOnlyError,
+    ShapeError,
+    SignatureError,
+    TorchmojoError,
+    TorchmojoWarning,
+)
 
 if TYPE_CHECKING:
     from torchmojo.bridge.explain import Explanation, explain
     from torchmojo.bridge.kernel import Kernel
-    from torchmojo.errors import *  # noqa: F403
     from torchmojo.library import Library, inline, load
 
-_LAZY = {
+__all__ = [
+    "AliasError",
+    "ArgumentError",
+    "BoundsError",
+    "CompileError",
+    "CompilerNotFoundError",
+    "DTypeError",
+    "DeviceError",
+    "Explanation",
+    "GradError",
+    "Kernel",
+    "KernelError",
+    "LayoutError",
+    "Library",
+    "LibraryError",
+    "NoDataError",
+    "ReadOnlyError",
+    "ShapeError",
+    "SignatureError",
+    "TorchmojoError",
+    "TorchmojoWarning",
+    "__version__",
+    "explain",
+    "inline",
+    "load",
+]
+
+_PLACES = {
     "Explanation": "torchmojo.bridge.explain",
     "Kernel": "torchmojo.bridge.kernel",
     "Library": "torchmojo.library",
@@ -25,19 +69,14 @@ _LAZY = {
     "load": "torchmojo.library",
 }
 
-__all__ = [*_errors.__all__, *_LAZY, "__version__"]  # noqa: PLE0604
-
-for _name in _errors.__all__:
-    globals()[_name] = getattr(_errors, _name)
-
 
 def __getattr__(name: str) -> Any:
     """Imports the part that a public name lives in when it is first used."""
     from importlib import import_module
 
-    if name not in _LAZY:
+    if name not in _PLACES:
         raise AttributeError(f"module 'torchmojo' has no attribute {name!r}")
-    value = getattr(import_module(_LAZY[name]), name)
+    value = getattr(import_module(_PLACES[name]), name)
     globals()[name] = value
     return value
 

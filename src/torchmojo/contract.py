@@ -12,6 +12,7 @@ from typing import Any, Literal
 __all__ = ["Argument", "Contract", "KernelContract", "Parameter"]
 
 Kind = Literal["tensor", "scalar", "string", "list", "tensors"]
+Default = bool | int | float | str | tuple[bool | int | float | str | None, ...] | None
 Layout = Literal["any", "row_major", "channels_last"]
 
 FORMAT = 1
@@ -53,6 +54,7 @@ class Argument:
         required: Whether it has no default.
         default: The default as a Python value.
         doc: Its line in the docstring.
+        by_name: Whether Mojo takes it by name only (it stands behind a ``*``).
     """
 
     name: str
@@ -65,8 +67,14 @@ class Argument:
     layout: Layout = "any"
     optional: bool = False
     required: bool = True
-    default: bool | int | float | str | None = None
+    default: Default = None
     doc: str = ""
+    by_name: bool = False
+
+    @property
+    def takes_complex(self) -> bool:
+        """Whether complex tensors are taken, their parts on a last axis named ``complex``."""
+        return bool(self.axes) and self.axes[-1] == "complex"
 
     @property
     def is_tensor(self) -> bool:
@@ -169,10 +177,22 @@ class Contract:
                         for p in kernel["parameters"]
                     ),
                     "arguments": tuple(
-                        Argument(**{**a, "axes": tuple(a["axes"])}) for a in kernel["arguments"]
+                        Argument(
+                            **{
+                                **a,
+                                "axes": tuple(a["axes"]),
+                                "default": _default(a["default"]),
+                            }
+                        )
+                        for a in kernel["arguments"]
                     ),
                 }
             )
             for kernel in data["kernels"]
         )
         return cls(data["name"], kernels, data["doc"], dict(data["skipped"]))
+
+
+def _default(value: Any) -> Default:
+    """Undoes what JSON does to a tuple."""
+    return tuple(value) if isinstance(value, list) else value

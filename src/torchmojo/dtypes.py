@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["BY_CODE", "BY_DLPACK", "BY_NAME", "DEFAULT", "DTypeInfo"]
+__all__ = ["BY_CODE", "BY_DLPACK", "BY_NAME", "DEFAULT", "MOJO", "DTypeInfo"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,9 @@ class DTypeInfo:
         dlpack: DLPack type code and bits (dlpack.h, DLDataTypeCode).
         width: Bytes of an element.
         formats: Format letters of the buffer protocol (PEP 3118) in native order.
-        kind: ``f`` float, ``i`` signed, ``u`` unsigned, ``b`` bool, ``8`` float8.
+        kind: ``f`` float, ``i`` signed, ``u`` unsigned, ``b`` bool, ``8`` float8, ``c`` complex.
+        parts: For a complex dtype, that of its real and imaginary parts: Mojo has no complex
+            dtypes, so a kernel sees two floats on a last axis named ``complex``.
     """
 
     name: str
@@ -28,6 +30,7 @@ class DTypeInfo:
     width: int
     formats: str
     kind: str
+    parts: str = ""
 
 
 _TABLE = (
@@ -48,11 +51,17 @@ _TABLE = (
     DTypeInfo("float8_e4m3fn", "f8e4m3fn", 24, (10, 8), 1, "", "8"),
     DTypeInfo("float8_e5m2fnuz", "f8e5m2fnuz", 25, (13, 8), 1, "", "8"),
     DTypeInfo("float8_e4m3fnuz", "f8e4m3fnuz", 26, (11, 8), 1, "", "8"),
+    DTypeInfo("complex32", "c32", 8, (5, 32), 4, "", "c", "float16"),
+    DTypeInfo("complex64", "c64", 9, (5, 64), 8, "", "c", "float32"),
+    DTypeInfo("complex128", "c128", 10, (5, 128), 16, "", "c", "float64"),
 )
 
 BY_NAME = {info.name: info for info in _TABLE}
 BY_CODE = {info.code: info for info in _TABLE}
 BY_DLPACK = {info.dlpack: info for info in _TABLE}
 
-DEFAULT = tuple(info.name for info in _TABLE if info.kind != "8")
+MOJO = tuple(info.name for info in _TABLE if info.kind != "c")
+"""The dtypes that Mojo has."""
+
+DEFAULT = tuple(info.name for info in _TABLE if info.kind not in "8c")
 """What a dtype parameter takes when its kernel does not say; float8 must be named."""

@@ -17,6 +17,7 @@ __all__ = [
     "GradError",
     "KernelError",
     "LayoutError",
+    "LibraryError",
     "NoDataError",
     "ReadOnlyError",
     "ShapeError",
@@ -40,6 +41,10 @@ class CompilerNotFoundError(TorchmojoError, RuntimeError):
 
 class CompileError(TorchmojoError, RuntimeError):
     """The Mojo compiler refused the user's source; the text shows file, line and caret."""
+
+
+class LibraryError(TorchmojoError, RuntimeError):
+    """A built folder cannot be used: it is damaged, or was made for another machine or version."""
 
 
 class SignatureError(TorchmojoError, TypeError):

@@ -20,23 +20,26 @@ __all__ = ["Library", "inline", "load"]
 class Library:
     """The kernels of one Mojo file or package.
 
-    ``library.name`` is a kernel; ``for kernel in library`` walks over them; ``print(library)``
-    shows every signature.
-
-    Attributes:
-        path: The source, or the folder of a built library.
+    ``library.name`` is a kernel; ``library["name"]`` is it too, also where the library has a method
+    of that name; ``for kernel in library`` walks over them; ``print(library)`` shows signatures.
     """
 
     def __init__(self, source: Path, options: Options | None) -> None:
         """Compiles or opens the library; use ``torchmojo.load``."""
-        self.path = source
+        self._path = source
         self._options = options
+        self._kernels: dict[str, Any] = {}
         self._open()
+
+    @property
+    def path(self) -> Path:
+        """The source, or the folder of a built library."""
+        return self._path
 
     def _open(self) -> None:
         _require_gil()
         open_door()
-        built = open_folder(self.path) if self._options is None else build(self.path, self._options)
+        built = open_folder(self._path) if self._options is None else build(self._path, self._options)
         # PyDLL: kernels are called with the GIL held and release it themselves.
         handle = ctypes.PyDLL(str(built.library), mode=os.RTLD_NOW | os.RTLD_LOCAL)
         kernels = {
@@ -47,17 +50,22 @@ class Library:
             kernel.__module__ = built.contract.name
             kernel._library = self
         self._built: Built = built
-        self._kernels = kernels
         self._stamps = _stamps(built)
+        self._publish(kernels)
 
-    def __getattr__(self, name: str) -> Any:
-        """Returns a kernel."""
-        kernels = self.__dict__.get("_kernels", {})
-        if name in kernels:
-            return kernels[name]
-        raise AttributeError(
-            f"{self.path.name}: no kernel {name!r}; it has {', '.join(kernels) or 'none'}"
-        )
+    def _publish(self, kernels: dict[str, Any]) -> None:
+        """Makes kernels plain attributes of the instance.
+
+        A ``__getattr__`` on the class, even unused, would add more to a call than all its checks.
+        """
+        for name in self._kernels:
+            self.__dict__.pop(name, None)
+        self._kernels = kernels
+        self.__dict__.update({n: k for n, k in kernels.items() if not hasattr(Library, n)})
+
+    def __getitem__(self, name: str) -> Any:
+        """Returns a kernel by its name."""
+        return self._kernels[name]
 
     def __dir__(self) -> list[str]:
         """Lists kernels and methods."""
@@ -74,11 +82,11 @@ class Library:
     def __repr__(self) -> str:
         """Shows every kernel's signature."""
         heads = [str(kernel.__doc__).split("\n", 1)[0] for kernel in self]
-        return "\n".join([f"<torchmojo library {self.path}>", *(f"  {head}" for head in heads)])
+        return "\n".join([f"<torchmojo library {self._path}>", *(f"  {head}" for head in heads)])
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles as the call that loads it again, so that spawned workers can."""
-        return (Library, (self.path, self._options))
+        return (type(self), (self._path, self._options))
 
     def reload(self) -> Library:
         """Compiles the source again if it changed; the attributes are the new kernels.
@@ -96,11 +104,18 @@ class Library:
 class _Watched(Library):
     """A library that looks at its files before each use of a kernel."""
 
+    def _publish(self, kernels: dict[str, Any]) -> None:
+        self._kernels = kernels
+
     def __getattr__(self, name: str) -> Any:
-        built = self.__dict__.get("_built")
-        if built is not None and not name.startswith("_") and _stamps(built) != self._stamps:
-            self._open()
-        return super().__getattr__(name)
+        if not name.startswith("_"):
+            if _stamps(self._built) != self._stamps:
+                self._open()
+            if name in self._kernels:
+                return self._kernels[name]
+        raise AttributeError(
+            f"{self._path.name}: no kernel {name!r}; it has {', '.join(self._kernels) or 'none'}"
+        )
 
 
 def _require_gil() -> None:
@@ -172,6 +187,8 @@ def load(
         CompilerNotFoundError: The source is new and there is no Mojo compiler.
         CompileError: The source does not compile; the text shows the user's file, line and caret.
         SignatureError: A kernel has an argument that cannot come from Python.
+        LibraryError: A built folder is damaged, or made for another CPU.
+        ValueError: Options are given for a built folder, which cannot follow them any more.
 
     Example:
         >>> import torch, torchmojo                                   # doctest: +SKIP
@@ -179,7 +196,19 @@ def load(
         >>> kernels.scaled_add(out, a, b, 0.5)                        # doctest: +SKIP
     """
     source = Path(path).absolute()
+    options = Options(
+        dtypes=dtypes,
+        fast_math=fast_math,
+        bounds=bounds,
+        include=tuple(Path(folder).absolute() for folder in include),
+        target_cpu=target_cpu,
+    )
     if source.is_dir() and is_built(source):
+        if options != Options() or watch:
+            raise ValueError(
+                f"load: wanted no options for a folder that is built already, given some for "
+                f"{source}; give them to `torchmojo build`"
+            )
         return Library(source, None)
     if source.is_dir() and not (source / "__init__.mojo").is_file():
         raise FileNotFoundError(
@@ -188,13 +217,6 @@ def load(
         )
     if not source.exists():
         raise FileNotFoundError(f"load: path: wanted a .mojo file or a folder, given {source}")
-    options = Options(
-        dtypes=dtypes,
-        fast_math=fast_math,
-        bounds=bounds,
-        include=tuple(Path(folder).absolute() for folder in include),
-        target_cpu=target_cpu,
-    )
     return (_Watched if watch else Library)(source, options)
 
 

@@ -14,8 +14,11 @@ MAX_LINES = 400
 ORDER = (
     "_version",
     "errors",
+    "dtypes",
+    "contract",
     "toolchain",
     "bridge",
+    "library",
     "ops",
     "models",
     "vision",

@@ -38,6 +38,7 @@ _FUNCTIONS = (
     "_ZN3c108GradMode10is_enabledEv",
     "_ZN3c1013InferenceMode10is_enabledEv",
     "_ZN5torch8autograd4impl12bump_versionERKN2at6TensorE",
+    "_ZN2at6native7is_conjERKNS_6TensorE",
 )
 _LIBRARIES = ("torch_cpu", "c10")
 
@@ -122,7 +123,8 @@ def _prove(torch: Any, found: dict[str, int]) -> None:
     with torch.inference_mode():
         frozen = torch.zeros(2)
     lazy = torch._neg_view(torch.ones(2))
-    tensors = (plain, leaf, frozen, lazy)
+    conjugate = torch.ones(2, dtype=torch.complex64).conj()
+    tensors = (plain, leaf, frozen, lazy, conjugate)
     offset = _find_offset(tensors)
 
     def ask(name: str, tensor: Any) -> int:
@@ -155,6 +157,7 @@ def _prove(torch: Any, found: dict[str, int]) -> None:
     same("offset", ask("aoti_torch_get_storage_offset", plain), plain.storage_offset())
     for tensor in tensors:
         handle = id(tensor) + offset
+        same("is_conj", says(_FUNCTIONS[16], handle), tensor.is_conj())
         same("is_neg", says(_FUNCTIONS[10], handle), tensor.is_neg())
         same("is_inference", says(_FUNCTIONS[11], handle), tensor.is_inference())
         same("requires_grad", says(_FUNCTIONS[12], tensor._cdata), tensor.requires_grad)

@@ -7,12 +7,14 @@ The glue makes the same checks in Mojo before every call; this is the slow telli
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import sys
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torchmojo.bridge.code import Code
 from torchmojo.bridge.facts import Facts, facts, is_plain_tensor, is_torch_tensor
-from torchmojo.bridge.lease import Lease
+from torchmojo.bridge.lend import Lease
+from torchmojo.bridge.overlap import overlaps_itself
 from torchmojo.contract import Argument, KernelContract
 from torchmojo.dtypes import BY_NAME
 
@@ -61,6 +63,8 @@ def checks(contract: KernelContract, argument: Argument, thing: Any) -> list[Che
 
     if is_torch_tensor(thing) and not _check_torch(thing, found, check):
         return result
+    if argument.takes_complex:
+        found = _split_complex(found)
     rank, shape, strides = argument.rank, found.shape or (), found.strides or ()
     if isinstance(rank, int):
         advice = f"pass a tensor with {rank} axes, for instance by x.reshape(...) or x[None]"
@@ -80,7 +84,24 @@ def checks(contract: KernelContract, argument: Argument, thing: Any) -> list[Che
     if not check("dtype", ok, wanted, found.short, advice, Code.DTYPE):
         return result
     _check_memory(argument, thing, shape, strides, BY_NAME[found.dtype].width, check)
+    _check_axes(argument, shape, check)
+    if argument.writes:
+        _check_write(thing, shape, strides, check)
     return result
+
+
+def _split_complex(found: Facts) -> Facts:
+    """Describes a complex tensor as the glue hands it over: two floats on a last axis."""
+    parts = BY_NAME[found.dtype].parts if found.dtype in BY_NAME else ""
+    if not parts or found.shape is None or found.strides is None:
+        return found
+    return replace(
+        found,
+        dtype=parts,
+        short=BY_NAME[parts].short,
+        shape=(*found.shape, 2),
+        strides=(*(2 * s for s in found.strides), 1),
+    )
 
 
 def _axes(count: int) -> str:
@@ -102,7 +123,7 @@ def _check_torch(thing: Any, found: Facts, check: Any) -> bool:
         "tensor with memory",
         plain,
         "a tensor with memory of its own",
-        f"a {given}, which has no data",
+        f"a {given}" if plain else f"a {given}, which has no data",
         "call the kernel on real tensors, or register it as a torch op for compiled code",
         Code.NO_DATA,
     ):
@@ -112,7 +133,7 @@ def _check_torch(thing: Any, found: Facts, check: Any) -> bool:
         "strided",
         strided,
         "a strided tensor",
-        found.notes[-1] if not strided else "strided",
+        "strided" if strided else "nested" if thing.is_nested else str(thing.layout)[6:],
         "write x.to_dense() or take its values",
         Code.LAYOUT_KIND,
     ):
@@ -136,6 +157,16 @@ def _check_torch(thing: Any, found: Facts, check: Any) -> bool:
         Code.NO_DATA,
     ):
         return False
+    conjugate = thing.is_complex() and thing.is_conj()
+    if not check(
+        "conj bit",
+        not conjugate,
+        "values as they lie in memory",
+        "a lazily conjugated view" if conjugate else "as they lie in memory",
+        "write x.resolve_conj(), which copies",
+        Code.CONJ_BIT,
+    ):
+        return False
     return bool(
         check(
             "neg bit",
@@ -148,10 +179,15 @@ def _check_torch(thing: Any, found: Facts, check: Any) -> bool:
     )
 
 
+def _address(thing: Any) -> int:
+    """Returns where a tensor lies; unlike ``data_ptr()`` this copies no lazily cloned storage."""
+    return int(sys.modules["torch"]._C._data_address(thing))
+
+
 def _has_storage(thing: Any) -> bool:
     try:
         thing.untyped_storage().nbytes()
-        return thing.numel() == 0 or thing.data_ptr() != 0
+        return thing.numel() == 0 or _address(thing) != 0
     except (RuntimeError, NotImplementedError):
         return False
 
@@ -171,9 +207,9 @@ def _check_memory(
         address = thing._record.data
         read_only = thing.read_only
     else:
-        address, read_only = thing.data_ptr(), False
+        address, read_only = _address(thing), False
         reach = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
-        needed = (thing.storage_offset() + reach) * width
+        needed = thing.storage_offset() * thing.element_size() + reach * width
         held = thing.untyped_storage().nbytes()
         if not check(
             "storage size",
@@ -225,6 +261,58 @@ def _check_memory(
             "pass a writable copy",
             Code.READ_ONLY,
         )
+
+
+def _check_axes(argument: Argument, shape: tuple[int, ...], check: Any) -> None:
+    """Compares sizes with numbers in the signature, and with each other where names are equal."""
+    known: dict[str, int] = {}
+    for axis, (name, size) in enumerate(zip(argument.axes, shape, strict=False)):
+        if name == "_":
+            continue
+        fixed = "2" if name == "complex" else name
+        wanted = int(fixed) if fixed.isdecimal() else known.setdefault(name, size)
+        check(
+            f"axis {axis}",
+            size == wanted,
+            f"size {wanted} on axis {axis}" if fixed.isdecimal() else f"axes {name} of one size",
+            f"size {size}",
+            "slice or pad it",
+            Code.AXIS,
+        )
+
+
+def _check_write(thing: Any, shape: tuple[int, ...], strides: tuple[int, ...], check: Any) -> None:
+    """Asks whether autograd allows a write in place, and each element has a place of its own."""
+    if is_torch_tensor(thing):
+        torch: Any = sys.modules["torch"]
+        recorded = thing.requires_grad and torch.is_grad_enabled()
+        check(
+            "autograd",
+            not recorded,
+            "a tensor that autograd does not record",
+            "one that requires grad" if recorded else "not recorded",
+            "call the kernel under torch.no_grad(), write into x.detach(), or register it as a "
+            "torch op",
+            Code.GRAD,
+        )
+        frozen = thing.is_inference() and not torch.is_inference_mode_enabled()
+        check(
+            "inference",
+            not frozen,
+            "a tensor that may be written here",
+            "an inference tensor" if frozen else "writable",
+            "an inference tensor can be written under torch.inference_mode() only",
+            Code.INFERENCE,
+        )
+    double = overlaps_itself(shape, strides)
+    check(
+        "overlap",
+        not double,
+        "memory in which every element has a place of its own",
+        f"strides({','.join(map(str, strides))})",
+        "write x.clone() (an expanded tensor cannot be an output)",
+        Code.SELF_OVERLAP,
+    )
 
 
 def _is_dense(shape: tuple[int, ...], strides: tuple[int, ...], order: Any) -> bool:

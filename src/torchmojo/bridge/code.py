@@ -34,3 +34,4 @@ class Code(IntEnum):
     RAISED = 21
     BOUNDS = 22
     NONE = 23
+    CONJ_BIT = 24

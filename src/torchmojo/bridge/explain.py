@@ -9,7 +9,7 @@ from torchmojo.bridge.check import Check, checks
 from torchmojo.bridge.code import Code
 from torchmojo.bridge.facts import is_torch_tensor, show
 from torchmojo.bridge.kernel import BoundArgument, spell
-from torchmojo.bridge.lease import borrow
+from torchmojo.bridge.lend import borrow
 from torchmojo.errors import ArgumentError, TorchmojoError
 
 __all__ = ["Explanation", "explain"]

@@ -6,14 +6,11 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from torchmojo.bridge.lease import Lease, borrow, has_buffer
+from torchmojo.bridge.lend import Lease, borrow, has_buffer
 from torchmojo.dtypes import BY_NAME
 from torchmojo.errors import TorchmojoError
 
 __all__ = ["Facts", "facts", "is_plain_tensor", "is_torch_tensor", "show"]
-
-_SHORT = {"complex32": "c32", "complex64": "c64", "complex128": "c128"}
-
 
 @dataclass(frozen=True, slots=True)
 class Facts:
@@ -94,7 +91,8 @@ def show(thing: object) -> str:
     """
     if is_torch_tensor(thing) or isinstance(thing, Lease):
         return str(facts(thing))
-    if is_foreign_tensor(thing):
+    # A NumPy scalar lends its memory too, but is a number to its user.
+    if is_foreign_tensor(thing) and (hasattr(thing, "__len__") or hasattr(thing, "__dlpack__")):
         try:
             lease = borrow(thing, "")
         except TorchmojoError:
@@ -125,7 +123,7 @@ def facts(thing: Any) -> Facts:
         return Facts(name, name, name, None, None, "")
     name = str(thing.dtype).removeprefix("torch.")
     info = BY_NAME.get(name)
-    short = info.short if info else _SHORT.get(name, name)
+    short = info.short if info else name
     notes = []
     if type(thing).__name__ not in ("Tensor", "Parameter"):
         notes.append(f"({type(thing).__name__})")

@@ -165,7 +165,7 @@ def spell(contract: KernelContract, argument: Any) -> str:
             inside.append(f"layout={argument.layout}")
         text = f"{mode}Tensor[{', '.join(inside)}]"
         if argument.kind == "tensors":
-            text = f"TensorList[{', '.join(inside)}]"
+            text = f"{mode}TensorList[{', '.join(inside)}]"
         elif argument.optional:
             text = f"Optional{text}"
     else:
@@ -218,4 +218,10 @@ def _repr(self: Any) -> str:
     return f"<kernel {self.__name__}>" if not hasattr(self, "contract") else str(self.__doc__)
 
 
+def _reduce(self: Any) -> tuple[Any, ...]:
+    """Pickles as the attribute of its library, which loads itself again."""
+    return (getattr, (self._library, self.__name__))
+
+
 Kernel.__repr__ = _repr
+Kernel.__reduce__ = _reduce

@@ -18,7 +18,6 @@ from typing import Any
 
 from torchmojo.errors import CompileError
 from torchmojo.toolchain.compiler import Compiler, Completed, cpu_identity, run
-from torchmojo.toolchain.diagnostics import explain_failure
 from torchmojo.toolchain.settings import Settings, read_settings
 
 __all__ = ["BuildFlags", "compile_library", "document", "precompile"]
@@ -206,6 +205,8 @@ def _check(done: Completed, user_files: Mapping[Path, str], glue: Path | None) -
     """Raise CompileError if a run failed."""
     if done.returncode == 0:
         return
+    from torchmojo.toolchain.diagnostics import explain_failure
+
     text = done.stderr.strip() or f"no message, exit status {done.returncode}"
     if done.returncode < 0:
         import signal

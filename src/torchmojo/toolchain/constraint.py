@@ -1,19 +1,22 @@
-"""Which dtypes a ``where`` clause lets through.
+"""Which dtypes and ranks a ``where`` clause lets through.
 
-The clause is the compiler's own print of a Mojo expression. Its grammar is close to Python's, so
-Python's ``ast`` reads it; only the few forms below are understood, and anything else is refused by
-name instead of being guessed.
+The clause is read from the user's source, because the compiler's own print of it (Mojo 1.2.0)
+drops parentheses: ``(a or b) and c`` comes back as ``a or b and c``. A Mojo expression is close to
+Python's, so Python's ``ast`` reads it; only the few forms below are understood, and anything else
+is refused by name instead of being guessed.
 """
 
 from __future__ import annotations
 
 import ast
+import operator
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 
 from torchmojo.dtypes import BY_NAME, DTypeInfo
 
-__all__ = ["UnknownConstraintError", "choose"]
+__all__ = ["Constraint", "UnknownConstraintError", "clauses"]
 
 _PREDICATES: dict[str, Callable[[DTypeInfo], bool]] = {
     "is_floating_point": lambda d: d.kind in "f8",
@@ -24,77 +27,161 @@ _PREDICATES: dict[str, Callable[[DTypeInfo], bool]] = {
     "is_unsigned": lambda d: d.kind == "u",
     "is_numeric": lambda d: d.kind != "b",
 }
+_COMPARISONS: dict[type[ast.cmpop], Callable[[int, int], bool]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
 
 
 class UnknownConstraintError(ValueError):
-    """A part of a ``where`` clause that is not about dtypes in a known form."""
+    """A part of a ``where`` clause that is not about dtypes or ranks in a known form."""
 
 
-def choose(clause: str, parameter: str, candidates: Iterable[str]) -> tuple[str, ...]:
-    """Returns the candidates that a clause allows for one dtype parameter.
+# -- reading the source --------------------------------------------------------------------------
+
+_QUIET = re.compile(r'"""(?:\\.|.)*?"""|\'\'\'(?:\\.|.)*?\'\'\'|"(?:\\.|[^"\\\n])*"|'
+                    r"'(?:\\.|[^'\\\n])*'|#[^\n]*", re.S)  # fmt: skip
+_DEF = re.compile(r"^(?:async[ \t]+)?def[ \t]+`?(\w+)`?", re.M)
+
+
+def clauses(source: str) -> dict[str, str]:
+    r"""Finds the ``where`` clauses of a file's functions.
 
     Args:
-        clause: Text after ``where``; empty allows all.
-        parameter: Name of the dtype parameter; conditions on others are ignored.
-        candidates: Dtype names.
+        source: Text of a Mojo file that the compiler takes.
 
-    Raises:
-        UnknownConstraintError: The clause has a form that is not understood; the text says which.
+    Returns:
+        The clause of each top-level function that has one, by the function's name; several clauses
+        are joined by ``and``. Of overloads, which no kernel has, the last one counts.
 
     Example:
-        >>> choose("dtype.is_floating_point() and (dtype != DType.float64)", "dtype",
-        ...        ["float32", "float64", "int8"])
-        ('float32',)
+        >>> clauses("def f[d: DType](x: Int) where (d.is_integral()  # whole\n): pass")
+        {'f': '(d.is_integral())'}
     """
-    names = tuple(candidates)
-    if not clause.strip():
-        return names
-    # `.float32` is Mojo's short form of `DType.float32`.
-    text = re.sub(r"(?<![\w)\]])\.(?=[a-z])", "DType.", clause)
-    try:
-        tree = ast.parse(text.strip(), mode="eval").body
-    except SyntaxError as error:
-        raise UnknownConstraintError(clause) from error
-    return tuple(name for name in names if _holds(tree, parameter, BY_NAME[name]) is not False)
+    # Strings and comments may hold anything; blanks of the same length keep positions.
+    text = _QUIET.sub(lambda m: re.sub(r"[^\n]", " ", m.group()), source)
+    found = {}
+    for match in _DEF.finditer(text):
+        depth, end = 0, match.end()
+        while end < len(text) and (depth > 0 or text[end] != ":"):
+            depth += (text[end] in "([{") - (text[end] in ")]}")
+            end += 1
+        parts = _outside_brackets(text[match.end() : end])
+        if len(parts) > 1:
+            bare = [re.sub(r"(?<=\() | (?=\))", "", " ".join(p.split())) for p in parts[1:]]
+            found[match[1]] = bare[0] if len(bare) == 1 else " and ".join(f"({p})" for p in bare)
+    return found
 
 
-def _holds(node: ast.expr, parameter: str, dtype: DTypeInfo) -> bool | None:
-    """Evaluates a condition; None where it is about another parameter."""
-    match node:
-        case ast.BoolOp(op=ast.And(), values=values):
-            known = [v for x in values if (v := _holds(x, parameter, dtype)) is not None]
-            return all(known) if known else None
-        case ast.BoolOp(op=ast.Or(), values=values):
-            results = [_holds(x, parameter, dtype) for x in values]
-            if True in results:
-                return True
-            return None if None in results else False
-        case ast.UnaryOp(op=ast.Not(), operand=operand):
-            value = _holds(operand, parameter, dtype)
-            return None if value is None else not value
-        case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=attr), args=[]):
-            if attr not in _PREDICATES:
+def _outside_brackets(head: str) -> list[str]:
+    """Splits a function's head at every ``where`` that is in no bracket."""
+    parts, depth, start = [], 0, 0
+    for match in re.finditer(r"[(\[{]|[)\]}]|\bwhere\b", head):
+        if match.group() == "where":
+            if depth == 0:
+                parts.append(head[start : match.start()])
+                start = match.end()
+        else:
+            depth += 1 if match.group() in "([{" else -1
+    return [*parts, head[start:]]
+
+
+# -- evaluating ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """A ``where`` clause.
+
+    Attributes:
+        text: What stands after ``where``; empty for none, which allows everything.
+        parameters: Names of the kernel's dtype and rank parameters.
+    """
+
+    text: str
+    parameters: Collection[str]
+
+    def allows(self, values: Mapping[str, str]) -> bool:
+        """Returns whether the clause can hold for a choice of parameters.
+
+        Args:
+            values: Dtype names, or ranks as text, by parameter; those left out are undecided.
+
+        Raises:
+            UnknownConstraintError: The clause has a form that is not understood; the text says
+                which.
+
+        Example:
+            >>> clause = Constraint("(d.is_half_float() or d == .float64) and rank > 1",
+            ...                     ("d", "rank"))
+            >>> [clause.allows({"d": d}) for d in ("float16", "float32", "float64")]
+            [True, False, True]
+            >>> clause.allows({"d": "float16", "rank": "1"})
+            False
+        """
+        if not self.text.strip():
+            return True
+        # `.float32` is Mojo's short form of `DType.float32`.
+        text = re.sub(r"(?<![\w)\]])\.(?=[a-z])", "DType.", self.text)
+        try:
+            tree = ast.parse(text.strip(), mode="eval").body
+        except SyntaxError as error:
+            raise UnknownConstraintError(self.text) from error
+        return self._holds(tree, values) is not False
+
+    def _holds(self, node: ast.expr, values: Mapping[str, str]) -> bool | None:
+        """Evaluates a condition; None where it depends on an undecided parameter."""
+        match node:
+            case ast.BoolOp(op=op, values=parts):
+                # All are evaluated, so that no part goes unread.
+                results = [self._holds(part, values) for part in parts]
+                decisive = isinstance(op, ast.Or)
+                if decisive in results:
+                    return decisive
+                return None if None in results else not decisive
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                value = self._holds(operand, values)
+                return None if value is None else not value
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=attr), args=[]):
+                if attr not in _PREDICATES or name not in self.parameters:
+                    raise UnknownConstraintError(ast.unparse(node))
+                chosen = values.get(name)
+                return None if chosen is None else _PREDICATES[attr](BY_NAME[chosen])
+            case ast.Compare(left=left, ops=ops, comparators=rest):
+                terms = [self._term(term, values, node) for term in (left, *rest)]
+                pairs = zip(ops, terms, terms[1:], strict=False)
+                results = [_compare(op, a, b, node) for op, a, b in pairs]
+                return False if False in results else None if None in results else True
+            case _:
                 raise UnknownConstraintError(ast.unparse(node))
-            return _PREDICATES[attr](dtype) if name == parameter else None
-        case ast.Compare(left=left, ops=[ast.Eq() | ast.NotEq() as op], comparators=[right]):
-            pair = (_term(left), _term(right))
-            names = [x for x in pair if not x.startswith("DType.")]
-            dtypes = [x.removeprefix("DType.") for x in pair if x.startswith("DType.")]
-            if len(names) != 1 or len(dtypes) != 1:
-                raise UnknownConstraintError(ast.unparse(node))
-            if names[0] != parameter:
-                return None
-            equal = dtype.name == dtypes[0]
-            return equal if isinstance(op, ast.Eq) else not equal
-        case _:
-            raise UnknownConstraintError(ast.unparse(node))
+
+    def _term(self, term: ast.expr, values: Mapping[str, str], whole: ast.expr) -> str | int | None:
+        """Returns a dtype's name or a number; None for an undecided parameter."""
+        match term:
+            case ast.Name(id=name) if name in self.parameters:
+                chosen = values.get(name)
+                return int(chosen) if chosen is not None and chosen.isdecimal() else chosen
+            case ast.Attribute(value=ast.Name(id="DType"), attr=attr):
+                return attr
+            case ast.Constant(value=int(number)) if not isinstance(number, bool):
+                return number
+            case _:
+                raise UnknownConstraintError(ast.unparse(whole))
 
 
-def _term(node: ast.expr) -> str:
-    match node:
-        case ast.Name(id=name):
-            return name
-        case ast.Attribute(value=ast.Name(id="DType"), attr=attr):
-            return f"DType.{attr}"
-        case _:
-            raise UnknownConstraintError(ast.unparse(node))
+def _compare(
+    op: ast.cmpop, a: str | int | None, b: str | int | None, whole: ast.expr
+) -> bool | None:
+    if type(op) not in _COMPARISONS or (
+        not isinstance(op, ast.Eq | ast.NotEq) and (isinstance(a, str) or isinstance(b, str))
+    ):
+        raise UnknownConstraintError(ast.unparse(whole))
+    if a is None or b is None:
+        return None
+    if isinstance(a, int) and isinstance(b, int):
+        return _COMPARISONS[type(op)](a, b)
+    return (a == b) == isinstance(op, ast.Eq)

@@ -7,11 +7,14 @@ user's function for the dtypes and ranks at hand. All checks come before the fir
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
 
-from torchmojo.contract import Argument, Contract, KernelContract
+from torchmojo.contract import Argument, Contract, KernelContract, Parameter
 from torchmojo.dtypes import BY_NAME
+from torchmojo.toolchain.constraint import Constraint, UnknownConstraintError
+from torchmojo.toolchain.values import mojo_type, read_list, read_scalar
 
 __all__ = ["write_glue"]
 
@@ -25,10 +28,6 @@ from torchmojo.layout import Layout
 from torchmojo.trap import CHECK_BOUNDS
 {imports}
 """
-
-# Greatest value of each integer type that is narrower than what CPython gives us.
-_INT_BITS = {"Int": 64, "Int8": 8, "Int16": 16, "Int32": 32, "Int64": 64}
-_UINT_BITS = {"UInt": 64, "UInt8": 8, "UInt16": 16, "UInt32": 32, "UInt64": 64}
 
 
 def write_glue(contract: Contract, module: str) -> str:
@@ -53,7 +52,7 @@ def write_glue(contract: Contract, module: str) -> str:
 
 
 def _alias(module: str) -> str:
-    return "user" if not module else "user_" + module.replace(".", "_")
+    return "user" if not module else "user_" + module.replace(".", "__")
 
 
 class _Writer:
@@ -65,6 +64,7 @@ class _Writer:
         self.tensors = [(i, a) for i, a in enumerate(self.arguments) if a.is_tensor]
         self.dtypes = [p for p in kernel.parameters if p.kind == "dtype"]
         self.ranks = [p for p in kernel.parameters if p.kind == "rank"]
+        self.where = Constraint(kernel.where, tuple(p.name for p in kernel.parameters))
 
     def lines(self) -> Iterator[str]:
         yield from self._runner()
@@ -86,7 +86,8 @@ class _Writer:
         passes = []
         for i, argument in enumerate(self.arguments):
             takes.append(f"{self._taken(i, argument)}")
-            passes.append(f"{argument.name}={self._passed(i, argument)}")
+            name = f"{argument.name}=" if argument.by_name else ""
+            passes.append(f"{name}{self._passed(i, argument)}")
         raises = " raises" if kernel.raises else ""
         yield "@always_inline"
         where = f" where {kernel.where}" if kernel.where else ""
@@ -112,8 +113,8 @@ class _Writer:
         if argument.kind == "tensor":
             return f"var r{i}: Record, t{i}: Int"
         if argument.kind == "tensors":
-            return f"var r{i}: Records, t{i}: Int"
-        return f"x{i}: {self._mojo_type(argument)}"
+            return f"{'mut ' if argument.writes else ''}r{i}: Records, t{i}: Int"
+        return f"x{i}: {mojo_type(argument)}"
 
     def _passed(self, i: int, argument: Argument) -> str:
         if not argument.is_tensor:
@@ -127,11 +128,6 @@ class _Writer:
         prefix = "optional_" if argument.optional else "list_" if argument.kind == "tensors" else ""
         method = f"{prefix}{'writer' if argument.writes else 'reader'}"
         return f"r{i}.{method}[{dtype}, {argument.rank}, {axes}, {layout}, {origin}](t{i})"
-
-    @staticmethod
-    def _mojo_type(argument: Argument) -> str:
-        text = f"List[{argument.type}]" if argument.kind == "list" else argument.type
-        return f"Optional[{text}]" if argument.optional else text
 
     # -- the exported function
 
@@ -152,15 +148,17 @@ class _Writer:
         yield f"if not frame.bind[{count}, {kernel.required}](slots):"
         yield "    return frame.refuse(Code.COUNT)"
         yield "var code = Code.OK"
-        for i, argument in enumerate(self.arguments):
+        # Outputs first: opening one may copy a lazily cloned storage, and an input that is a view of
+        # the same storage must be looked at after that.
+        for i, argument in sorted(enumerate(self.arguments), key=lambda each: not each[1].writes):
             if argument.kind == "tensor":
                 yield from self._read_tensor(i, argument)
             elif argument.kind == "tensors":
                 yield from self._read_list_of_tensors(i, argument)
             elif argument.kind == "list":
-                yield from self._read_list(i, argument)
+                yield from read_list(i, argument)
             else:
-                yield from self._read_scalar(i, argument)
+                yield from read_scalar(i, argument)
         yield from self._compare()
         yield from self._claim()
         yield from self._run()
@@ -176,7 +174,7 @@ class _Writer:
         yield f"var r{i} = Record()"
         call = (
             f"code = frame.tensor(slots[{i}], r{i}, {argument.writes}, {self._rank(argument)}, "
-            f"{_LAYOUT_CODES[argument.layout]})"
+            f"{_LAYOUT_CODES[argument.layout]}, {argument.takes_complex})"
         )
         if argument.optional:
             yield f"if not frame.is_none(slots[{i}]):"
@@ -189,89 +187,10 @@ class _Writer:
         yield f"var r{i} = Records()"
         yield (
             f"code = frame.tensors(slots[{i}], r{i}, {argument.writes}, {self._rank(argument)}, "
-            f"{_LAYOUT_CODES[argument.layout]})"
+            f"{_LAYOUT_CODES[argument.layout]}, {argument.takes_complex})"
         )
         yield "if code != Code.OK:"
         yield f"    return frame.refuse(code, {i}, r{i}.failed)"
-
-    def _read_scalar(self, i: int, argument: Argument) -> Iterator[str]:
-        default = self._literal(argument)
-        yield f"var x{i}: {self._mojo_type(argument)} = {default}"
-        guard = ""
-        if argument.optional:
-            guard = f"if not frame.is_none(slots[{i}]):"
-        elif not argument.required:
-            guard = f"if slots[{i}]:"
-        indent = "    " if guard else ""
-        if guard:
-            yield guard
-        for line in self._convert(f"slots[{i}]", f"x{i}", argument, f"w{i}"):
-            yield indent + line
-        yield from self._refuse(i)
-
-    def _convert(self, slot: str, target: str, argument: Argument, wide: str) -> Iterator[str]:
-        kind = argument.type
-        if kind == "Bool":
-            yield f"var {wide} = False"
-            yield f"code = frame.bool({slot}, {wide})"
-        elif kind in ("Float32", "Float64"):
-            yield f"var {wide} = Float64(0)"
-            yield f"code = frame.float({slot}, {wide})"
-        elif kind in _INT_BITS:
-            top = 2 ** (_INT_BITS[kind] - 1)
-            low = "Int64.MIN" if top == 2**63 else str(-top)
-            high = "Int64.MAX" if top == 2**63 else str(top - 1)
-            yield f"var {wide} = Int64(0)"
-            yield f"code = frame.int({slot}, {wide}, {low}, {high})"
-        elif kind in _UINT_BITS:
-            high = "UInt64.MAX" if _UINT_BITS[kind] == 64 else str(2 ** _UINT_BITS[kind] - 1)
-            yield f"var {wide} = UInt64(0)"
-            yield f"code = frame.uint({slot}, {wide}, {high})"
-        else:
-            yield f'var {wide} = StaticString("")'
-            yield f"code = frame.string({slot}, {wide})"
-        yield f"{target} = {kind}({wide})"
-
-    def _read_list(self, i: int, argument: Argument) -> Iterator[str]:
-        yield f"var x{i}: {self._mojo_type(argument)} = {'None' if argument.optional else '[]'}"
-        indent = ""
-        if argument.optional:
-            yield f"if not frame.is_none(slots[{i}]):"
-            indent = "    "
-        elif not argument.required:
-            yield f"if slots[{i}]:"
-            indent = "    "
-        body = [
-            f"var n{i} = frame.length(slots[{i}])",
-            f"if n{i} < 0:",
-            f"    return frame.refuse(Code.SCALAR, {i}, -1)",
-            f"var l{i} = List[{argument.type}](capacity=n{i})",
-            f"for k in range(n{i}):",
-            f"    var e{i}: {argument.type} = 0"
-            if argument.type != "Bool"
-            else f"    var e{i} = False",
-            *(
-                "    " + x
-                for x in self._convert(f"frame.item(slots[{i}], k)", f"e{i}", argument, f"w{i}")
-            ),
-            "    if code != Code.OK:",
-            f"        return frame.refuse(code, {i}, k)",
-            f"    l{i}.append(e{i})",
-            f"x{i} = l{i}^",
-        ]
-        for line in body:
-            yield indent + line
-
-    @staticmethod
-    def _literal(argument: Argument) -> str:
-        value = argument.default
-        if value is None:
-            if argument.optional:
-                return "None"
-            return {"Bool": "False", "String": '""', "StaticString": '""'}.get(argument.type, "0")
-        if isinstance(value, str):
-            return json.dumps(value, ensure_ascii=False)
-        return repr(value)
 
     def _compare(self) -> Iterator[str]:
         """Compares what the signature ties together: dtypes, ranks, axes."""
@@ -299,6 +218,7 @@ class _Writer:
             known = " or ".join(f"n{k} == {c}" for c in parameter.choices)
             yield f"if not ({known}):"
             yield f"    return frame.refuse(Code.RANK, {users[0][0]})"
+        yield from self._compare_choices()
         names: dict[str, int] = {}
         for i, argument in self.tensors:
             for axis, name in enumerate(argument.axes):
@@ -306,9 +226,27 @@ class _Writer:
                     continue
                 if name not in names:
                     names[name] = len(names)
-                    size = name if name.isdecimal() else "-1"
+                    size = "2" if name == "complex" else name if name.isdecimal() else "-1"
                     yield f"var a{names[name]} = {size}"
                 yield from self._meet_axis(i, argument, f"a{names[name]}", axis)
+
+    def _compare_choices(self) -> Iterator[str]:
+        """Refuses what the ``where`` clause forbids of parameters together."""
+        parameters = self.kernel.parameters
+        all_of_them = [
+            dict(zip((p.name for p in parameters), choice, strict=True))
+            for choice in itertools.product(*(p.choices for p in parameters))
+        ]
+        allowed = [choice for choice in all_of_them if self._allows(choice)]
+        if len(allowed) < len(all_of_them):
+            known = " or ".join(
+                f"({' and '.join(self._test(p, choice[p.name]) for p in parameters)})"
+                for choice in allowed
+            )
+            names = {p.name for p in parameters}
+            last = max(i for i, a in self.tensors if a.dtype in names or a.rank in names)
+            yield f"if not ({known}):"
+            yield f"    return frame.refuse(Code.DTYPE, {last}, -1)"
 
     def _meet(
         self, i: int, argument: Argument, variable: str, field: str, code: str
@@ -326,7 +264,7 @@ class _Writer:
         if argument.kind == "tensors":
             yield f"for k in range(r{i}.count()):"
             yield f"    if not meet({variable}, r{i}.at(k).size({axis})):"
-            yield f"        return frame.refuse(Code.AXIS, {i}, {axis})"
+            yield f"        return frame.refuse(Code.AXIS, {i}, {axis} + 256 * k)"
         else:
             given = f"r{i}.given() and " if argument.optional else ""
             yield f"if {given}not meet({variable}, r{i}.size({axis})):"
@@ -337,7 +275,13 @@ class _Writer:
         writes = [(i, a) for i, a in self.tensors if a.writes]
         for i, argument in writes:
             yield f"code = frame.claim(r{i})"
-            yield from self._refuse(i)
+            if argument.kind == "tensors":
+                yield "if code == Code.PARTIAL_OVERLAP:"
+                yield f"    return frame.refuse(code, {i}, {i})"
+                yield "if code != Code.OK:"
+                yield f"    return frame.refuse(code, {i}, r{i}.failed)"
+            else:
+                yield from self._refuse(i)
         for i, _ in writes:
             for j, _ in self.tensors:
                 if i != j and not (j < i and self.arguments[j].writes):
@@ -391,15 +335,25 @@ class _Writer:
             yield self._leaf(bound)
             return
         parameter = self.kernel.parameters[depth]
-        for number, choice in enumerate(parameter.choices):
-            if parameter.kind == "dtype":
-                test = f"d{self.dtypes.index(parameter)} == {BY_NAME[choice].code}"
-                value = f"DType.{choice}"
-            else:
-                test, value = f"n{self.ranks.index(parameter)} == {choice}", choice
-            yield f"{'if' if number == 0 else 'elif'} {test}:"
-            for line in self._dispatch(depth + 1, {**bound, parameter.name: value}):
-                yield f"    {line}"
+        word = "if"
+        for choice in parameter.choices:
+            inner = {**bound, parameter.name: choice}
+            if self._allows(inner):
+                yield f"{word} {self._test(parameter, choice)}:"
+                word = "elif"
+                for line in self._dispatch(depth + 1, inner):
+                    yield f"    {line}"
+
+    def _allows(self, bound: dict[str, str]) -> bool:
+        try:
+            return self.where.allows(bound)
+        except UnknownConstraintError:  # the user named the dtypes and answers for them
+            return True
+
+    def _test(self, parameter: Parameter, choice: str) -> str:
+        if parameter.kind == "dtype":
+            return f"d{self.dtypes.index(parameter)} == {BY_NAME[choice].code}"
+        return f"n{self.ranks.index(parameter)} == {choice}"
 
     def _leaf(self, bound: dict[str, str]) -> str:
         passes = (
@@ -410,6 +364,9 @@ class _Writer:
                 passes.append(f"r{i}, trap(traps, {i})")
             else:
                 passes.append(f"x{i}")
-        inside = ", ".join(bound[p.name] for p in self.kernel.parameters)
+        inside = ", ".join(
+            f"DType.{bound[p.name]}" if p.kind == "dtype" else bound[p.name]
+            for p in self.kernel.parameters
+        )
         inside = f"[{inside}]" if inside else ""
         return f"_run_{self.kernel.symbol}{inside}({', '.join(passes)})"

@@ -74,7 +74,12 @@ def open_folder(folder: Path) -> Built:
     Raises:
         FileNotFoundError: One of them is missing.
         ValueError: The contract was written by another version of torchmojo.
+        LibraryError: `torchmojo build` wrote it, and it is damaged or not for this machine.
     """
+    if (folder / "manifest.json").is_file():
+        from torchmojo.toolchain.export.manifest import check
+
+        check(folder)
     contract = Contract.from_json(json.loads((folder / _CONTRACT).read_text("utf-8")))
     return Built(folder, folder / _LIBRARY, contract)
 
@@ -137,7 +142,8 @@ def build_key(
         "torchmojo": sources.digest(own, [MOJO_PACKAGE]),
         "glue": hashlib.sha256(
             b"".join(
-                (Path(__file__).parent / name).read_bytes() for name in ("glue.py", "signature.py")
+                (Path(__file__).parent / f"{name}.py").read_bytes()
+                for name in ("constraint", "default", "glue", "signature", "values")
             )
         ).hexdigest(),
         "compiler": compiler.identity,
@@ -174,9 +180,29 @@ def _make(
     include = (MOJO_PACKAGE, source.parent, *options.include)
     shown = _shown(source, files, options)
     described = document(compiler, source, include, shown)
-    contract = read_contract(described, options.shown or source.name, Choices(options.dtypes))
+    wheres = _wheres(source, files)
+    name = options.shown or source.name
+    contract = read_contract(described, name, Choices(options.dtypes), wheres)
     contract = _compile(compiler, contract, source, include, options, target, shown, folder)
     (folder / _CONTRACT).write_text(json.dumps(contract.to_json(), indent=1), "utf-8")
+
+
+def _wheres(source: Path, files: Sequence[Path]) -> dict[tuple[str, str], str]:
+    """Returns the ``where`` clauses of the source's functions, by module and function."""
+    from torchmojo.toolchain.constraint import clauses
+
+    found = {}
+    for file in files:
+        if source.is_dir() and file.is_relative_to(source):
+            parts = file.relative_to(source).with_suffix("").parts
+            module = ".".join(part for part in parts if part != "__init__")
+        elif file == files[0]:
+            module = ""
+        else:
+            continue  # a helper's functions are no kernels
+        for function, clause in clauses(file.read_text("utf-8", "replace")).items():
+            found[module, function] = clause
+    return found
 
 
 def _shown(source: Path, files: Sequence[Path], options: Options) -> dict[Path, str]:

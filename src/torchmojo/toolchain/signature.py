@@ -7,15 +7,17 @@ the Mojo source never is.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from torchmojo.contract import Argument, Contract, KernelContract, Parameter
-from torchmojo.dtypes import BY_NAME, DEFAULT
+from torchmojo.dtypes import DEFAULT, MOJO
 from torchmojo.errors import SignatureError
-from torchmojo.toolchain.constraint import UnknownConstraintError, choose
+from torchmojo.toolchain.constraint import Constraint, UnknownConstraintError
+from torchmojo.toolchain.default import read_default, split
 
 __all__ = ["MAX_INSTANCES", "SCALARS", "Choices", "read_contract"]
 
@@ -69,7 +71,12 @@ class _Unsupported(Exception):
     """A part of a signature that cannot be called from Python; the text says which and why."""
 
 
-def read_contract(document: Mapping[str, Any], name: str, choices: Choices) -> Contract:
+def read_contract(
+    document: Mapping[str, Any],
+    name: str,
+    choices: Choices,
+    wheres: Mapping[tuple[str, str], str] | None = None,
+) -> Contract:
     """Reads all kernels of a file or package.
 
     A public function with a tensor among its arguments is a kernel; so is one that takes and
@@ -79,6 +86,7 @@ def read_contract(document: Mapping[str, Any], name: str, choices: Choices) -> C
         document: What ``mojo doc`` wrote.
         name: Name of the user's file or package.
         choices: Dtypes chosen at ``load``.
+        wheres: The source's ``where`` clauses by module and function, see ``constraint.clauses``.
 
     Returns:
         The contract, kernels in the order of the source.
@@ -102,7 +110,8 @@ def read_contract(document: Mapping[str, Any], name: str, choices: Choices) -> C
                 raise _Unsupported(
                     f"the name stands in two modules ({kernels[title].module}, {module})"
                 )
-            kernels[title] = _read_kernel(title, module, overloads[0], choices, len(kernels))
+            where = (wheres or {}).get((module, title), "")
+            kernels[title] = _read_kernel(title, module, overloads[0], choices, where, len(kernels))
         except _Unsupported as error:
             if has_tensor:
                 raise SignatureError(
@@ -142,12 +151,18 @@ def _text(decl: Mapping[str, Any]) -> str:
 
 
 def _read_kernel(
-    name: str, module: str, overload: Mapping[str, Any], choices: Choices, number: int
+    name: str,
+    module: str,
+    overload: Mapping[str, Any],
+    choices: Choices,
+    where: str,
+    number: int,
 ) -> KernelContract:
     if overload.get("async"):
         raise _Unsupported("async functions cannot be called")
-    clause = _where(overload["signature"])
     known = {p["name"]: p for p in overload["parameters"]}
+    chosen = [p["name"] for p in overload["parameters"] if p["type"] == "DType" or _is_rank(p)]
+    clause = Constraint(where, tuple(chosen))
     parameters = tuple(
         parameter
         for p in overload["parameters"]
@@ -155,11 +170,10 @@ def _read_kernel(
     )
     arguments = tuple(_read_argument(a, set(known)) for a in overload["args"])
     used = {a.dtype for a in arguments} | {str(a.rank) for a in arguments}
-    instances = 1
     for parameter in parameters:
         if parameter.name not in used:
             raise _Unsupported(f"parameter {parameter.name}: no tensor argument says what it is")
-        instances *= len(parameter.choices)
+    instances = math.prod(len(p.choices) for p in parameters)
     if instances > MAX_INSTANCES:
         counts = " x ".join(str(len(p.choices)) for p in parameters)
         raise _Unsupported(
@@ -174,51 +188,54 @@ def _read_kernel(
         arguments=arguments,
         returns=_read_result(overload.get("returns"), parameters),
         raises=bool(overload["raises"]),
-        where=clause,
+        where=where,
         doc=_text(overload),
         signature=overload["signature"],
     )
 
 
-def _where(signature: str) -> str:
-    """Returns the text of the ``where`` clause, which the JSON has only here."""
-    bare = re.sub(r'"(?:\\.|[^"\\])*"', lambda m: "\0" * len(m.group()), signature)
-    at = bare.rfind(" where ")
-    return signature[at + 7 :] if at >= 0 else ""
+def _is_rank(parameter: Mapping[str, Any]) -> bool:
+    return parameter["type"] == "Int" and "default" not in parameter
 
 
 def _read_parameter(
-    kernel: str, parameter: Mapping[str, Any], clause: str, choices: Choices
+    kernel: str, parameter: Mapping[str, Any], clause: Constraint, choices: Choices
 ) -> Parameter | None:
     name, kind = parameter["name"], parameter["type"]
     if kind == "DType":
         wanted = choices.of(kernel, name)
         for dtype in wanted or ():
-            if dtype not in BY_NAME:
+            if dtype not in MOJO:
                 raise _Unsupported(
                     f"parameter {name}: load(dtypes=...) names {dtype!r}; "
-                    f"wanted one of {', '.join(BY_NAME)}"
+                    f"wanted one of {', '.join(MOJO)}"
                 )
         # A float8 dtype that the clause names is meant; the default set leaves it out.
         pool = tuple(wanted) if wanted else DEFAULT
         if wanted is None:
-            pool += tuple(d for d in BY_NAME if d not in pool and re.search(rf"\b{d}\b", clause))
+            pool += tuple(d for d in MOJO if d not in pool and re.search(rf"\b{d}\b", clause.text))
         try:
-            allowed = choose(clause, name, pool)
+            allowed = tuple(choice for choice in pool if clause.allows({name: choice}))
         except UnknownConstraintError as error:
             if wanted is None:
                 raise _Unsupported(
                     f"parameter {name}: `where {error}` is not understood; wanted conditions on "
-                    "dtypes (dtype.is_floating_point(), dtype == DType.float32, and, or, not), "
-                    "or load(dtypes=...)"
+                    "dtypes and ranks (dtype.is_floating_point(), dtype == DType.float32, "
+                    "rank > 1, and, or, not), or load(dtypes=...)"
                 ) from None
             allowed = tuple(wanted)
         if not allowed:
-            raise _Unsupported(f"parameter {name}: `where {clause}` leaves no dtype")
-        assumed = wanted is None and not re.search(r"\bbool\b", clause)
+            raise _Unsupported(f"parameter {name}: `where {clause.text}` leaves no dtype")
+        assumed = wanted is None and not re.search(r"\bbool\b", clause.text)
         return Parameter(name, "dtype", allowed, assumed)
-    if kind == "Int" and "default" not in parameter:
-        return Parameter(name, "rank", _RANKS)
+    if _is_rank(parameter):
+        try:
+            ranks = tuple(choice for choice in _RANKS if clause.allows({name: choice}))
+        except UnknownConstraintError:
+            ranks = _RANKS
+        if not ranks:
+            raise _Unsupported(f"parameter {name}: `where {clause.text}` leaves no rank up to 5")
+        return Parameter(name, "rank", ranks)
     if "default" in parameter:
         return None
     raise _Unsupported(
@@ -229,7 +246,8 @@ def _read_parameter(
 
 def _read_argument(arg: Mapping[str, Any], parameters: set[str]) -> Argument:
     name, text = arg["name"], arg["type"]
-    if arg["passingKind"] not in ("pos_or_kw", "pos", "kw"):
+    by_name = arg["passingKind"] == "kw"
+    if arg["passingKind"] not in ("pos_or_kw", "pos", "kw") or name.startswith("*"):
         raise _Unsupported(f"argument {name}: variadic arguments cannot be called")
     if arg["convention"] not in ("imm", "read", "var", ""):
         raise _Unsupported(
@@ -241,7 +259,7 @@ def _read_argument(arg: Mapping[str, Any], parameters: set[str]) -> Argument:
     if base is not None:
         if "default" in arg and not base.optional:
             raise _Unsupported(f"argument {name}: a tensor has no default")
-        return _with(base, doc=doc, required="default" not in arg)
+        return _with(base, doc=doc, required="default" not in arg, by_name=by_name)
     optional = False
     inner = text
     if inner.startswith("Optional[") and inner.endswith("]"):
@@ -257,14 +275,21 @@ def _read_argument(arg: Mapping[str, Any], parameters: set[str]) -> Argument:
             f"{', '.join(SCALARS)}, String, StaticString, or an Optional or List of these"
         )
     given = "default" in arg
+    try:
+        default = read_default(inner, arg["default"]) if given else None
+    except ValueError:
+        raise _Unsupported(
+            f"argument {name}: default {arg['default']} is not a plain number or text"
+        ) from None
     return Argument(
         name=name,
         kind=kind,
         type=inner,
         optional=optional,
         required=not given,
-        default=_default(name, arg["default"]) if given else None,
+        default=default,
         doc=doc,
+        by_name=by_name,
     )
 
 
@@ -279,10 +304,10 @@ def _tensor(name: str, text: str, parameters: set[str]) -> Argument | None:
     match = wrapped or _VIEW.match(text)
     if match is None:
         return None
-    writes, dtype, rank, axes, layout = _split(match["inside"])[:5]
+    writes, dtype, rank, axes, layout = split(match["inside"])[:5]
     if dtype.startswith((".", "DType.")):
         dtype = dtype.rsplit(".", 1)[1]
-        if dtype not in BY_NAME:
+        if dtype not in MOJO:
             raise _Unsupported(f"argument {name}: dtype {dtype} cannot come from Python")
     elif dtype not in parameters:
         raise _Unsupported(f"argument {name}: dtype {dtype} is not a parameter of the kernel")
@@ -302,6 +327,8 @@ def _tensor(name: str, text: str, parameters: set[str]) -> Argument | None:
     for part in parts:
         if not (part.isdecimal() or part.isidentifier()):
             raise _Unsupported(f"argument {name}: axis {part!r}: wanted a name, a size or _")
+    if "complex" in parts[:-1]:
+        raise _Unsupported(f"argument {name}: the axis `complex` must be the last one")
     if layout not in _LAYOUTS:
         raise _Unsupported(f"argument {name}: layout {layout}: wanted one of {', '.join(_LAYOUTS)}")
     return Argument(
@@ -316,22 +343,6 @@ def _tensor(name: str, text: str, parameters: set[str]) -> Argument | None:
     )
 
 
-def _split(inside: str) -> list[str]:
-    """Splits at commas outside brackets and quotes."""
-    parts, depth, quoted, start = [], 0, False, 0
-    for i, c in enumerate(inside):
-        if c == '"' and (i == 0 or inside[i - 1] != "\\"):
-            quoted = not quoted
-        elif not quoted and c in "[(":
-            depth += 1
-        elif not quoted and c in ")]":
-            depth -= 1
-        elif not quoted and depth == 0 and c == ",":
-            parts.append(inside[start:i].strip())
-            start = i + 1
-    return [*parts, inside[start:].strip()]
-
-
 def _read_result(result: Mapping[str, Any] | None, parameters: tuple[Parameter, ...]) -> str:
     if not result or result["type"] in ("None", "NoneType"):
         return ""
@@ -343,19 +354,3 @@ def _read_result(result: Mapping[str, Any] | None, parameters: tuple[Parameter, 
         f"result {text} cannot go to Python; wanted nothing, {', '.join(SCALARS)}, String or "
         "Scalar of a dtype parameter"
     )
-
-
-def _default(name: str, text: str) -> bool | int | float | str | None:
-    """Returns a default as a Python value."""
-    bare = re.sub(r"^(?:Int|UInt|U?Int\d+|Float\d+)\((.*)\)$", r"\1", text)
-    if bare in ("True", "False", "None"):
-        return {"True": True, "False": False, "None": None}[bare]
-    if len(bare) >= 2 and bare[0] == bare[-1] == '"':
-        raw = re.sub(rb"\\([0-9A-Fa-f]{2})", lambda m: bytes([int(m[1], 16)]), bare[1:-1].encode())
-        return raw.decode("utf-8", "replace")
-    for convert in (int, float):
-        try:
-            return convert(bare)
-        except ValueError:
-            continue
-    raise _Unsupported(f"argument {name}: default {text} is not a plain number or text")

@@ -6,6 +6,9 @@ from std.sys import is_defined
 comptime CHECK_BOUNDS = is_defined["TORCHMOJO_BOUNDS"]()
 """Whether views check every index; off in release builds, where it costs nothing."""
 
+comptime OUTSIDE = Int.MIN
+"""The offset of an element that is not in the tensor."""
+
 
 @fieldwise_init
 struct Trap(TrivialRegisterPassable):

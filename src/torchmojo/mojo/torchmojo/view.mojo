@@ -5,10 +5,7 @@ from std.sys import size_of
 from std.utils import IndexList
 
 from torchmojo.layout import Layout
-from torchmojo.trap import CHECK_BOUNDS, Trap
-
-comptime OUTSIDE = Int.MIN
-"""The offset of an element that is not in the tensor."""
+from torchmojo.trap import CHECK_BOUNDS, OUTSIDE, Trap
 
 
 @fieldwise_init
@@ -113,7 +110,7 @@ struct TensorView[
             axis: Counted from 0.
 
         Returns:
-            The distance in elements; negative or 0 is possible for inputs.
+            Elements; an input's may be negative or 0.
         """
         return self.strides[axis]
 
@@ -134,7 +131,7 @@ struct TensorView[
         """Gives the address of element `[0, ..., 0]`.
 
         Returns:
-            A pointer that keeps the view's origin.
+            A pointer of the view's origin.
 
         Safety: the pointer is good as long as the kernel runs, and only within `shape`.
         """

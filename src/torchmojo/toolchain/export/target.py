@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from torchmojo.errors import CompileError
 from torchmojo.toolchain.compiler import Compiler, run
 
 __all__ = ["Target", "cpu_flags", "missing", "resolve"]
@@ -16,8 +18,8 @@ __all__ = ["Target", "cpu_flags", "missing", "resolve"]
 # CPU belong to the system (pku, invpcid, xsaves) or have to be asked for by name (rdrnd, clzero).
 # avx10 stands for extensions that are listed beside it.
 _MATTERS = re.compile(
-    r"(sse|ssse|avx(?!10)|amx|fma|xop|tbm|f16c|bmi|popcnt|lzcnt|movbe|cmov|cx16|adx|sahf|aes|vaes|pclmul"
-    r"|vpclmul|gfni|sha|egpr|ndd|neon|fp-armv8|fullfp16|fp16fml|lse|dotprod|rdm|crc|rcpc|jsconv"
+    r"(sse|ssse|avx(?!10)|amx|fma|xop|tbm|f16c|bmi|popcnt|lzcnt|movbe|cmov|cx16|adx|sahf|aes|vaes"
+    r"|pclmul|vpclmul|gfni|sha|egpr|ndd|neon|fp-armv8|fullfp16|fp16fml|lse|dotprod|rdm|crc|rcpc|jsconv"
     r"|complxnum|sve|sme|i8mm|bf16|sm4)"
 )
 # Where Linux has another name in /proc/cpuinfo, beyond dots and underscores.
@@ -50,20 +52,19 @@ def resolve(compiler: Compiler, name: str) -> Target:
         name: A CPU's name, or ``native``.
 
     Raises:
-        ValueError: The compiler's answer has no target in it, as for an unknown name.
+        CompileError: The compiler knows no such CPU.
     """
     words = ["build", "--print-effective-target"]
     if name != "native":
         words += ["--target-cpu", name]
-    import tempfile
-
     with tempfile.TemporaryDirectory(prefix="torchmojo-") as folder:
         done = run(compiler, words, Path(folder))
     cpu = re.search(r"--target-cpu (\S+)", done.stdout)
     features = re.search(r"--target-features (\S*)", done.stdout)
     if done.returncode or cpu is None:
-        text = (done.stderr.strip() or done.stdout.strip()).splitlines()
-        raise ValueError(f"target CPU {name!r}: {text[0] if text else 'the compiler has none'}")
+        raise CompileError(
+            f"build: target CPU: wanted a name that LLVM knows, such as x86-64-v3, given {name!r}"
+        )
     signed = features[1].split(",") if features else []
     listed = tuple(word[1:] for word in signed if word.startswith("+"))
     # An old kernel does not list all that a new CPU has: this machine is fit for itself.

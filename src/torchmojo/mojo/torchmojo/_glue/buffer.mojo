@@ -9,12 +9,13 @@ from std.ffi import external_call
 from std.memory import Pointer
 
 from torchmojo._glue.code import Code
-from torchmojo._glue.python import Object, Words, word
+from torchmojo._glue.python import Object, Words, address, release, word
 from torchmojo._glue.record import Record
 
 # A block is: the next block, a `Py_buffer` (cpython/object.h), strides in elements.
 comptime _BUFFER = 8
 comptime _BUF = _BUFFER + 0
+comptime _OBJ = _BUFFER + 8
 comptime _ITEMSIZE = _BUFFER + 24
 comptime _READONLY_NDIM = _BUFFER + 32  # two 32-bit ints
 comptime _FORMAT = _BUFFER + 40
@@ -60,6 +61,29 @@ def borrow(object: Object, mut record: Record, mut blocks: Int) -> Int:
     return Code.OK
 
 
+def keep(object: Object, mut blocks: Int) -> Int:
+    """Holds an object until the call ends.
+
+    Args:
+        object: A new reference, which is taken over; NULL where CPython had no memory.
+        blocks: The call's list of blocks.
+
+    Returns:
+        `Code.OK`, or `Code.NO_DATA` where there is no memory left for a block.
+    """
+    var block = external_call["calloc", Int](Int(1), Int(_BLOCK))
+    if block == 0 or not object:
+        external_call["PyErr_Clear", NoneType]()
+        external_call["free", NoneType](block)
+        release(object)
+        return Code.NO_DATA
+    # As the exporter of no bytes: PyBuffer_Release drops the reference and does nothing else.
+    Words(unsafe_from_address=block + _OBJ)[] = address(object)
+    Words(unsafe_from_address=block)[] = blocks
+    blocks = block
+    return Code.OK
+
+
 @no_inline
 def give_back(blocks: Int):
     """Ends every export of a call; the GIL is held.
@@ -70,7 +94,9 @@ def give_back(blocks: Int):
     var block = blocks
     while block != 0:
         var next = word(block, 0)
-        external_call["PyBuffer_Release", NoneType](block + _BUFFER)
+        # The second word of a `Py_buffer` is the exporter; a block without one only owns words.
+        if word(block, _OBJ) != 0:
+            external_call["PyBuffer_Release", NoneType](block + _BUFFER)
         external_call["free", NoneType](block)
         block = next
 
@@ -117,6 +143,13 @@ def _dtype(format: Int, itemsize: Int) -> Int:
     if first == ord("@") or first == ord("=") or first == ord("<"):
         at = 1
     var letter = Int(text[unsafe_offset=at])
+    if letter == ord("Z"):  # NumPy's mark of complex numbers: Zf and Zd
+        var part = Int(text[unsafe_offset=at + 1])
+        if part != 0 and text[unsafe_offset=at + 2] != 0:
+            return -1
+        if part == ord("f") and itemsize == 8:
+            return 9
+        return 10 if part == ord("d") and itemsize == 16 else -1
     if letter == 0 or text[unsafe_offset=at + 1] != 0:
         return -1
     if letter == ord("f") and itemsize == 4:

@@ -52,3 +52,5 @@ struct Code:
     """The kernel used an index outside a tensor."""
     comptime NONE = 23
     """None for an argument that is not optional."""
+    comptime CONJ_BIT = 24
+    """A lazily conjugated view: memory holds the values with the other imaginary sign."""

@@ -10,6 +10,7 @@ from std.memory import Pointer
 
 from torchmojo._glue.buffer import borrow
 from torchmojo._glue.code import Code
+from torchmojo._glue.parts import is_complex, split_complex
 from torchmojo._glue.python import Object, address, type_of_object, word
 from torchmojo._glue.record import Record
 
@@ -81,11 +82,13 @@ struct Slot:
     """`c10::InferenceMode::is_enabled`."""
     comptime BUMP_VERSION = 208
     """`torch::autograd::impl::bump_version`."""
-    comptime TENSOR_TYPES = 216
+    comptime IS_CONJ = 216
+    """`at::native::is_conj`."""
+    comptime TENSOR_TYPES = 224
     """Sixteen types whose objects hold plain tensors: `Tensor`, `Parameter`, then subclasses seen."""
     comptime TENSOR_TYPE_COUNT = 16
     """How many of them there is room for; unused ones are 0."""
-    comptime WIDTHS = 344
+    comptime WIDTHS = 352
     """A byte for each of torch's 64 dtype numbers: bytes of an element, 0 for "not in a kernel"."""
 
 
@@ -148,6 +151,7 @@ def acquire(
     writes: Bool,
     rank: Int,
     layout: Int,
+    parts: Bool,
 ) -> Int:
     """Reads a tensor argument and makes every check that concerns it alone.
 
@@ -159,6 +163,7 @@ def acquire(
         writes: Whether the kernel writes it.
         rank: Number of axes asked for, -1 for any.
         layout: Code of the layout asked for.
+        parts: Whether complex numbers are taken as two floats on a last axis.
 
     Returns:
         `Code.OK`, or why the argument is refused; then no memory has been touched.
@@ -178,6 +183,10 @@ def acquire(
         return Code.NONE
     else:
         var code = borrow(object, record, blocks)
+        if code != Code.OK:
+            return code
+    if parts:
+        var code = split_complex(record, blocks)
         if code != Code.OK:
             return code
     if rank >= 0 and record.ndim != rank:
@@ -218,6 +227,8 @@ def _read_tensor(doors: Int, handle: Int, mut record: Record, writes: Bool) -> I
         return Code.NO_DATA
     if _function[_Ask](doors, Slot.IS_NEG)(handle):
         return Code.NEG_BIT
+    if is_complex(record.dtype) and _function[_Ask](doors, Slot.IS_CONJ)(handle):
+        return Code.CONJ_BIT
     # The storage is the owner's promise: [low, high) here, compared with the reach below.
     var start = record.data - offset * element_width(doors, record.dtype)
     record.low = start

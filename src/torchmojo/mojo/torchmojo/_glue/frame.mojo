@@ -3,7 +3,7 @@
 from std.ffi import external_call
 from std.memory import Pointer
 
-from torchmojo._glue.buffer import give_back
+from torchmojo._glue.buffer import give_back, keep
 from torchmojo._glue.code import Code
 from torchmojo._glue.doors import Slot, acquire, claim, raise_version
 from torchmojo._glue.python import Object, Objects, address, new_int, new_str, release, word
@@ -11,13 +11,6 @@ from torchmojo._glue.overlap import overlaps_in_part, overlaps_itself
 from torchmojo._glue.record import Record
 from torchmojo._glue.records import Records
 from torchmojo._glue.slots import Slots
-from torchmojo._glue.scalar import (
-    read_bool,
-    read_float,
-    read_int,
-    read_string,
-    read_uint,
-)
 
 # Offsets in a kernel object; `torchmojo.bridge.kernel` lays it out.
 comptime _DOORS = 24
@@ -114,7 +107,13 @@ struct Frame(ImplicitlyCopyable):
 
     @always_inline
     def tensor(
-        mut self, slot: Object, mut record: Record, writes: Bool, rank: Int, layout: Int
+        mut self,
+        slot: Object,
+        mut record: Record,
+        writes: Bool,
+        rank: Int,
+        layout: Int,
+        parts: Bool,
     ) -> Int:
         """Reads and checks a tensor argument; see `acquire`.
 
@@ -124,11 +123,12 @@ struct Frame(ImplicitlyCopyable):
             writes: Whether the kernel writes it.
             rank: Number of axes, -1 for any.
             layout: Code of the layout.
+            parts: Whether complex numbers are taken as two floats on a last axis.
 
         Returns:
             A `Code`.
         """
-        return acquire(self.doors, slot, record, self.blocks, writes, rank, layout)
+        return acquire(self.doors, slot, record, self.blocks, writes, rank, layout, parts)
 
     @always_inline
     def is_none(self, slot: Object) -> Bool:
@@ -138,74 +138,6 @@ struct Frame(ImplicitlyCopyable):
             slot: The argument, or NULL.
         """
         return not slot or address(slot) == word(self.doors, Slot.NONE)
-
-    @always_inline
-    def float(self, slot: Object, mut value: Float64) -> Int:
-        """Reads a float or int object.
-
-        Args:
-            slot: The argument.
-            value: Filled in.
-
-        Returns:
-            A `Code`.
-        """
-        return read_float(self.doors, slot, value)
-
-    @always_inline
-    def int(self, slot: Object, mut value: Int64, low: Int64, high: Int64) -> Int:
-        """Reads an int object.
-
-        Args:
-            slot: The argument.
-            value: Filled in.
-            low: Least value allowed.
-            high: Greatest value allowed.
-
-        Returns:
-            A `Code`.
-        """
-        return read_int(self.doors, slot, value, low, high)
-
-    @always_inline
-    def uint(self, slot: Object, mut value: UInt64, high: UInt64) -> Int:
-        """Reads an int object that is not negative.
-
-        Args:
-            slot: The argument.
-            value: Filled in.
-            high: Greatest value allowed.
-
-        Returns:
-            A `Code`.
-        """
-        return read_uint(self.doors, slot, value, high)
-
-    @always_inline
-    def bool(self, slot: Object, mut value: Bool) -> Int:
-        """Reads `True` or `False`.
-
-        Args:
-            slot: The argument.
-            value: Filled in.
-
-        Returns:
-            A `Code`.
-        """
-        return read_bool(self.doors, slot, value)
-
-    @always_inline
-    def string(self, slot: Object, mut value: StaticString) -> Int:
-        """Borrows the UTF-8 bytes of a str object, which holds them as long as it lives.
-
-        Args:
-            slot: The argument.
-            value: Filled in.
-
-        Returns:
-            A `Code`.
-        """
-        return read_string(self.doors, slot, value)
 
     def length(self, slot: Object) -> Int:
         """Returns the length of a list or tuple, -1 for anything else.
@@ -232,7 +164,13 @@ struct Frame(ImplicitlyCopyable):
         return external_call["PyTuple_GetItem", Object](slot, index)
 
     def tensors(
-        mut self, slot: Object, mut records: Records, writes: Bool, rank: Int, layout: Int
+        mut self,
+        slot: Object,
+        mut records: Records,
+        writes: Bool,
+        rank: Int,
+        layout: Int,
+        parts: Bool,
     ) -> Int:
         """Reads and checks a list or tuple of tensors.
 
@@ -242,6 +180,7 @@ struct Frame(ImplicitlyCopyable):
             writes: Whether the kernel writes them.
             rank: Number of axes, -1 for any.
             layout: Code of the layout.
+            parts: Whether complex numbers are taken as two floats on a last axis.
 
         Returns:
             A `Code`; `records.failed` says which tensor it is about.
@@ -249,11 +188,16 @@ struct Frame(ImplicitlyCopyable):
         var count = self.length(slot)
         if count < 0:
             return Code.SCALAR
+        # The caller holds the list, not what is in it: another thread may take a tensor out of the
+        # list while the kernel runs.
+        var kept = external_call["PySequence_Tuple", Object](slot)
+        if keep(kept, self.blocks) != Code.OK:
+            return Code.NO_DATA
         for k in range(count):
             records.failed = k
             var record = Record()
-            var item = self.item(slot, k)
-            var code = acquire(self.doors, item, record, self.blocks, writes, rank, layout)
+            var item = external_call["PyTuple_GetItem", Object](kept, k)
+            var code = acquire(self.doors, item, record, self.blocks, writes, rank, layout, parts)
             if code != Code.OK:
                 return code
             records.list.append(record)
@@ -274,22 +218,23 @@ struct Frame(ImplicitlyCopyable):
             return Code.SELF_OVERLAP
         return code
 
-    def claim(self, records: Records) -> Int:
+    def claim(self, mut records: Records) -> Int:
         """Checks each output of a list, also against the others.
 
         Args:
             records: Outputs.
 
         Returns:
-            A `Code`.
+            A `Code`; `records.failed` says which tensor it is about.
         """
         for k in range(records.count()):
+            records.failed = k
             var code = self.claim(records.at(k))
             if code != Code.OK:
                 return code
             for j in range(k):
                 if overlaps_in_part(records.at(k), records.at(j)):
-                    return Code.SELF_OVERLAP
+                    return Code.PARTIAL_OVERLAP
         return Code.OK
 
     @always_inline

@@ -5,7 +5,8 @@ from std.utils import StaticTuple
 from torchmojo._glue.record import Record
 from torchmojo._glue.records import Records
 
-# Steps of the search before it gives up and says "may overlap". Ordinary slices need a few dozen.
+# Steps of the search before it gives up and says "may overlap". Ordinary slices need a handful.
+# `torchmojo/bridge/overlap.py` tells the same search slowly, with the same budget.
 comptime _BUDGET = 20_000
 comptime _MAX_TERMS = 128
 
@@ -40,6 +41,8 @@ def overlaps_in_part(output: Record, other: Record) -> Bool:
         other: Any other tensor argument of the call.
     """
     if output.high <= other.low or other.high <= output.low:
+        return False
+    if output.low == output.high or other.low == other.high:  # one without elements
         return False
     return _meets(output, other)
 
@@ -121,7 +124,7 @@ def _has_collision(terms: _Terms) -> Bool:
         for k in range(lead + 1, terms.count):
             rest.add(terms.step(k), 2 * terms.most(k))
             target += terms.step(k) * terms.most(k)
-        rest.sort()
+        rest.prepare()
         var budget = _BUDGET
         if _reaches(rest, 0, target, target, budget):
             return True
@@ -150,7 +153,7 @@ def _meets(a: Record, b: Record) -> Bool:
     for i in range(b.ndim):
         terms.add(b.stride(i) * width_b, b.size(i) - 1)
         span_b += abs(b.stride(i) * width_b) * (b.size(i) - 1)
-    terms.sort()
+    terms.prepare()
     # low_a + x and low_b + y meet iff -width_a < low_a + x - low_b - y < width_b, with
     # y = span_b - y', so that x + y' lies in a window around low_b - low_a + span_b.
     var middle = b.low - a.low + span_b
@@ -171,11 +174,19 @@ struct _Terms(Copyable):
 
     var steps: StaticTuple[Int, _MAX_TERMS]
     var mosts: StaticTuple[Int, _MAX_TERMS]
+    # Of the terms from here on: the greatest sum, the greatest divisor of all steps, and whether
+    # every multiple of it up to the greatest sum is reached.
+    var reaches: StaticTuple[Int, _MAX_TERMS + 1]
+    var divisors: StaticTuple[Int, _MAX_TERMS + 1]
+    var full: StaticTuple[Bool, _MAX_TERMS + 1]
     var count: Int
 
     def __init__(out self):
         self.steps = StaticTuple[Int, _MAX_TERMS](fill=0)
         self.mosts = StaticTuple[Int, _MAX_TERMS](fill=0)
+        self.reaches = StaticTuple[Int, _MAX_TERMS + 1](fill=0)
+        self.divisors = StaticTuple[Int, _MAX_TERMS + 1](fill=0)
+        self.full = StaticTuple[Bool, _MAX_TERMS + 1](fill=True)
         self.count = 0
 
     def add(mut self, step: Int, most: Int):
@@ -204,6 +215,41 @@ struct _Terms(Copyable):
                 self.mosts[k - 1] = most
                 k -= 1
 
+    def prepare(mut self):
+        """Makes the terms ready for a search: sorts, joins equal steps, sums up from the end."""
+        self.sort()
+        var last = 0
+        for i in range(1, self.count):
+            if self.steps[i] == self.steps[last]:
+                self.mosts[last] += self.mosts[i]
+            else:
+                last += 1
+                self.steps[last] = self.steps[i]
+                self.mosts[last] = self.mosts[i]
+        self.count = min(self.count, last + 1)
+        for i in range(self.count):
+            var k = self.count - 1 - i
+            var divisor = _common_divisor(self.steps[k], self.divisors[k + 1])
+            # Without a gap: all smaller ones together reach up to the next step. They do so in
+            # multiples of their own divisor, which must divide this step.
+            self.full[k] = (
+                self.full[k + 1]
+                and (i == 0 or divisor == self.divisors[k + 1])
+                and (i == 0 or self.steps[k] <= self.reaches[k + 1] + divisor)
+            )
+            self.divisors[k] = divisor
+            self.reaches[k] = self.reaches[k + 1] + self.steps[k] * self.mosts[k]
+
+
+def _common_divisor(a: Int, b: Int) -> Int:
+    var x = a
+    var y = b
+    while y != 0:
+        var rest = x % y
+        x = y
+        y = rest
+    return x
+
 
 def _reaches(terms: _Terms, first: Int, low: Int, high: Int, mut budget: Int) -> Bool:
     """Returns whether terms `first...` can sum to a value in `low ..= high`.
@@ -213,16 +259,24 @@ def _reaches(terms: _Terms, first: Int, low: Int, high: Int, mut budget: Int) ->
     budget -= 1
     if budget < 0:
         return True
+    var start = max(low, 0)
+    var end = min(high, terms.reaches[first])
+    if start > end:
+        return False
     if first == terms.count:
-        return low <= 0 and 0 <= high
-    var rest = 0
-    for k in range(first + 1, terms.count):
-        rest += terms.steps[k] * terms.mosts[k]
+        return True
+    # The larger steps make multiples of their common divisor, to which the smaller ones add little.
+    var divisor = 0
+    for i in range(first, terms.count):
+        divisor = _common_divisor(terms.steps[i], divisor)
+        if high // divisor * divisor < low - terms.reaches[i + 1]:
+            return False
+    if terms.full[first] and (start + divisor - 1) // divisor * divisor <= end:
+        return True
     var step = terms.steps[first]
     # Only multiples k with low - rest <= step * k <= high can be completed by the rest.
-    var start = max(0, (low - rest + step - 1) // step)
-    var end = min(terms.mosts[first], high // step)
-    for k in range(start, end + 1):
+    var least = max(0, (low - terms.reaches[first + 1] + step - 1) // step)
+    for k in range(least, min(terms.mosts[first], high // step) + 1):
         if _reaches(terms, first + 1, low - step * k, high - step * k, budget):
             return True
     return False

@@ -6,7 +6,7 @@ from torchmojo.list import ListView
 from torchmojo.trap import Trap
 
 
-struct Records(Copyable):
+struct Records(Movable):
     """Records of the tensors of one list argument; frees them when the call ends."""
 
     var list: List[Record]

@@ -1,0 +1,7 @@
+"""Runs the command-line tool: ``python -m torchmojo``."""
+
+import sys
+
+from torchmojo.cli import main
+
+sys.exit(main())

@@ -1,0 +1,125 @@
+"""Borrows through DLPack 1.x and the legacy form of it."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from torchmojo.bridge.lend.lease import Lease, contiguous, reach
+from torchmojo.dtypes import BY_DLPACK
+from torchmojo.errors import DeviceError, NoDataError
+
+__all__ = ["from_dlpack"]
+
+_INT64_MAX = 2**63 - 1
+
+
+class _DLTensor(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+class _Versioned(ctypes.Structure):
+    _fields_ = (
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("context", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+        ("tensor", _DLTensor),
+    )
+
+
+_HOST_DEVICES = (1, 3, 11)  # kDLCPU, kDLCUDAHost, kDLROCMHost (dlpack.h)
+_READ_ONLY_FLAG = 1  # DLPACK_FLAG_BITMASK_READ_ONLY
+_capsule_name = ctypes.pythonapi.PyCapsule_GetName
+_capsule_name.argtypes, _capsule_name.restype = (ctypes.py_object,), ctypes.c_char_p
+_capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_capsule_pointer.argtypes = (ctypes.py_object, ctypes.c_char_p)
+_capsule_pointer.restype = ctypes.c_void_p
+
+
+def from_dlpack(thing: Any, what: str) -> Lease:
+    if hasattr(thing, "__dlpack_device__"):
+        device = int(thing.__dlpack_device__()[0])
+        if device not in _HOST_DEVICES:
+            raise DeviceError(
+                f"{what}: wanted CPU memory, given DLPack device type {device}; "
+                "move it to the CPU first"
+            )
+    try:
+        capsule = thing.__dlpack__(max_version=(1, 0))
+    except TypeError:  # a producer of DLPack before 1.0 takes no such keyword
+        capsule = thing.__dlpack__()
+    except (BufferError, RuntimeError, ValueError) as error:
+        raise NoDataError(
+            f"{what}: wanted memory through DLPack, given a refusal: {str(error).splitlines()[0]}"
+        ) from error
+    # The capsule is only read, never consumed: it stays the owner, and dropping it gives back.
+    name = _capsule_name(capsule)
+    if name == b"dltensor_versioned":
+        managed = _Versioned.from_address(_capsule_pointer(capsule, name))
+        if managed.major != 1:
+            raise NoDataError(
+                f"{what}: wanted DLPack 1, given DLPack {managed.major}.{managed.minor}"
+            )
+        return _read_dlpack(capsule, managed.tensor, bool(managed.flags & _READ_ONLY_FLAG), what)
+    if name == b"dltensor":
+        tensor = _DLTensor.from_address(_capsule_pointer(capsule, name))
+        return _read_dlpack(capsule, tensor, False, what)
+    raise NoDataError(
+        f"{what}: wanted an unused DLPack capsule, given one named "
+        f"{(name or b'NULL').decode('latin-1')!r}"
+    )
+
+
+def _read_dlpack(capsule: object, tensor: _DLTensor, read_only: bool, what: str) -> Lease:
+    if tensor.device_type not in _HOST_DEVICES:
+        raise DeviceError(
+            f"{what}: wanted CPU memory, given DLPack device type {tensor.device_type}"
+        )
+    count = tensor.ndim
+    if count < 0 or count > 64 or (count and not tensor.shape):
+        raise NoDataError(f"{what}: wanted a shape, given DLPack ndim {count} without one")
+    shape = tuple(tensor.shape[i] for i in range(count))
+    if any(n < 0 for n in shape):
+        raise NoDataError(f"{what}: wanted sizes of 0 or more, given DLPack shape {shape}")
+    if tensor.strides:
+        strides = tuple(tensor.strides[i] for i in range(count))
+    else:
+        strides = contiguous(shape, 1)
+    dtype = BY_DLPACK.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
+    name = f"DLPack type {tensor.code} with {tensor.bits} bits, {tensor.lanes} lanes"
+    width = dtype.width if dtype else 1
+    numel = 1
+    for n in shape:
+        numel *= n
+    data = (tensor.data or 0) + tensor.byte_offset
+    low, high = reach(data, shape, strides, width)
+    if numel > _INT64_MAX or low < 0 or high > _INT64_MAX:
+        raise NoDataError(
+            f"{what}: wanted memory below 2^63 bytes, given DLPack shape {shape} "
+            f"strides {strides}"
+        )
+    if numel and not tensor.data:
+        raise NoDataError(f"{what}: wanted memory, given a DLPack tensor {shape} without data")
+    return Lease(
+        capsule,
+        None,
+        data=data,
+        shape=shape,
+        strides=strides,
+        dtype=dtype,
+        type_name=dtype.short if dtype else name,
+        read_only=read_only,
+    )

@@ -1,0 +1,37 @@
+"""Borrows through NumPy's array interface, for objects that have nothing newer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torchmojo.bridge.lend.buffer import NATIVE
+from torchmojo.bridge.lend.lease import Lease, contiguous, in_elements
+from torchmojo.dtypes import BY_NAME
+from torchmojo.errors import DTypeError, NoDataError
+
+__all__ = ["from_array_interface"]
+
+
+def from_array_interface(thing: Any, what: str) -> Lease:
+    facts = thing.__array_interface__
+    text = facts["typestr"]
+    width = int(text[2:])
+    kind, plain = text[1], (i for i in BY_NAME.values() if i.name != "bfloat16")
+    dtype = next((i for i in plain if i.kind == kind and i.width == width), None)
+    if text[0] not in ("|", NATIVE) and width > 1:
+        raise DTypeError(f"{what}: wanted native byte order, given typestr {text!r}")
+    if not facts.get("data"):
+        raise NoDataError(f"{what}: wanted an address in __array_interface__, given none")
+    address, read_only = facts["data"]
+    shape = tuple(facts["shape"])
+    steps = facts.get("strides") or contiguous(shape, width)
+    return Lease(
+        (thing, facts),
+        None,
+        data=address,
+        shape=shape,
+        strides=in_elements(tuple(steps), shape, width, what),
+        dtype=dtype,
+        type_name=dtype.short if dtype else f"typestr {text!r}",
+        read_only=bool(read_only),
+    )
