@@ -1,0 +1,73 @@
+"""The benchmarks run, and write the numbers that others read; no test judges the numbers."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="the benchmarks compare with torch")
+
+from benchmarks import _measure as measure
+
+ROOT = Path(__file__).parents[2]
+
+KEYS = {
+    "boundary": """
+        direct_ns np_add_ns torch_add_out_ns tvm_ffi_ns raw_c_ns ratio_np ratio_torch ratio_tvm_ffi
+        ratio_raw_c direct_numpy_ns direct_attribute_ns direct_keyword_ns direct_default_ns
+        thousand_ratio_1t million_ratio_1t million_ratio_2t parallel_ratio_2t check_gil_ns
+        checks_of_a_call_ns refuse_dtype_us one_numpy_us custom_op_ns
+    """,
+    "toolchain": "cold_load_s cold_small_s warm_load_ms warm_load_cpu_ms import_ms import_cpu_ms",
+    "filters": "gray_ms_mojo_1t blur_ms_mojo_2t sobel_ratio_torch_1t",
+}
+# Null where this machine cannot measure them: no peer, no compiler, no second core to itself.
+MAY_BE_NULL = ("tvm_ffi", "raw_c", "custom_op", "_2t", "check", "ctypes", "floor")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", KEYS)
+def test_benchmark_writes_its_numbers(name, tmp_path):
+    target = tmp_path / "numbers.json"
+    few = ["--rounds", "2"] if name == "filters" else ["--quick"]
+    command = [sys.executable, "-m", f"benchmarks.{name}", "--json", target, *few]
+    done = subprocess.run(
+        command, cwd=ROOT, env=os.environ, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    numbers = json.loads(target.read_text(encoding="utf-8"))
+    assert set(KEYS[name].split()) <= numbers.keys()
+    for key, value in numbers.items():
+        assert isinstance(value, (int, float)) or any(part in key for part in MAY_BE_NULL), key
+
+
+def test_take_turns_leaves_out_what_is_missing():
+    statements = {"one": "x + 1", "other": "x + 2", "missing": None}
+    taken = measure.take_turns(statements, {"x": 1}, quick=True)
+    assert taken["missing"] is None
+    assert taken["one"].median > 0
+    assert measure.ratio(taken["one"], taken["missing"]) is None
+    assert measure.ratio(taken["one"], taken["one"]) == 1
+
+
+def test_setup_of_a_statement_runs_before_each_round():
+    seen = []
+    setups = {"counted": "seen.append(len(seen))"}
+    measure.take_turns({"counted": "1 + 1"}, {"seen": seen}, quick=True, setups=setups)
+    assert len(seen) >= measure.QUICK_ROUNDS
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "–"), (0.12345, "0.123"), (12.345, "12.3"), (1234.5, "1 234"), (0, "0")],
+)
+def test_numbers_are_short(value, text):
+    assert measure.number(value) == text
+
+
+def test_numbers_are_written_flat_and_rounded(tmp_path):
+    measure.write(tmp_path / "n.json", {"a": 1.23456, "b": None, "c": 7})
+    assert json.loads((tmp_path / "n.json").read_text()) == {"a": 1.235, "b": None, "c": 7}

@@ -1,0 +1,83 @@
+"""Every example runs and proves something; the pages agree with the code and with each other."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+import torchmojo
+from torchmojo.dtypes import BY_NAME, DEFAULT, MOJO
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = sorted(path.parent for path in (ROOT / "examples").glob("*/main.py"))
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+GUIDES = [page for page in PAGES if page.parent.name in ("start", "guides")]
+
+
+def text(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+def mojo_blocks(page: Path) -> list[str]:
+    return re.findall(r"^```mojo\n(.*?)^```$", text(page), re.MULTILINE | re.DOTALL)
+
+
+def table(page: Path, column: int = 0) -> list[str]:
+    """Give the words in code of one column of the first table on a page."""
+    found = []
+    for line in text(page).splitlines():
+        if line.startswith("| `"):
+            found.append(line.split("|")[column + 1].strip().strip("`"))
+        elif found:
+            break
+    return found
+
+
+def test_every_example_folder_has_a_program():
+    folders = [path for path in (ROOT / "examples").iterdir() if path.is_dir()]
+    assert EXAMPLES
+    assert sorted(p for p in folders if p.name[:2].isdecimal()) == EXAMPLES
+
+
+@pytest.mark.parametrize("folder", EXAMPLES, ids=lambda path: path.name)
+def test_an_example_runs_and_says_what_it_proved(folder, capsys):
+    spec = importlib.util.spec_from_file_location(f"example_{folder.name}", folder / "main.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.main()
+    assert "proved: " in capsys.readouterr().out
+
+
+def test_equal_names_mean_equal_sources_on_all_pages():
+    """Each distinct source costs a compilation: a name stands for one text, and they are few."""
+    sources: dict[str, set[str]] = {}
+    for page in PAGES:
+        for block in mojo_blocks(page):
+            if name := re.match(r"# (\S+\.mojo)\n", block):
+                sources.setdefault(name[1], set()).add(block)
+    assert {name: len(texts) for name, texts in sources.items() if len(texts) > 1} == {}
+    assert len(sources) <= 8
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_a_guide_ends_with_what_can_go_wrong(page):
+    headings = re.findall(r"^## (.*)$", text(page), re.MULTILINE)
+    assert headings[-1] == "What can go wrong"
+
+
+def test_the_page_of_dtypes_lists_them_all():
+    page = ROOT / "docs" / "reference" / "dtypes.md"
+    assert tuple(table(page)) == MOJO
+    assert table(page, 1) == [BY_NAME[name].short for name in MOJO]
+    by_default = [line.split("|")[3].strip() for line in text(page).splitlines() if "| `" in line]
+    assert [answer != "no" for answer in by_default] == [name in DEFAULT for name in MOJO]
+
+
+def test_the_page_of_errors_lists_them_all():
+    page = ROOT / "docs" / "reference" / "errors.md"
+    wanted = {n for n in torchmojo.__all__ if n.endswith("Error") and n != "TorchmojoError"}
+    builtins = dict(zip(table(page), table(page, 1), strict=True))
+    assert set(builtins) == wanted
+    for name, builtin in builtins.items():
+        assert builtin in [base.__name__ for base in getattr(torchmojo, name).__bases__]
