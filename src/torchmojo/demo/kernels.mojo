@@ -150,7 +150,7 @@ def _blur[
                 for k in range(1, radius + 1):
                     var above = src.load[n](row[unsafe_offset=y - k], x).cast[sum_type]()
                     var below = src.load[n](row[unsafe_offset=y + k], x).cast[sum_type]()
-                    sum += (above + below) * weight[unsafe_offset=k]
+                    sum = (above + below).fma(weight[unsafe_offset=k], sum)
                 column.unsafe_store(x, sum)
 
             def sum_across[n: Int](x: Int) {imm}:
@@ -158,7 +158,7 @@ def _blur[
                 for k in range(1, radius + 1):
                     var left = column.unsafe_load[width=n](x - k)
                     var right = column.unsafe_load[width=n](x + k)
-                    sum += (left + right) * weight[unsafe_offset=k]
+                    sum = (left + right).fma(weight[unsafe_offset=k], sum)
                 dst.store(y, x, value=sum.cast[dtype]())
 
             _sweep[lanes](width, sum_down)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
-import struct
 import sys
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -104,22 +102,24 @@ def _draw(size: int) -> torch.Tensor:
 
 
 def write_png(path: Path, gray: torch.Tensor) -> None:
-    """Write a gray PNG with what Python itself has, so that the demo needs no Pillow for it.
+    """Write a gray PNG.
 
     Args:
         path: File to write; its folder is made where it does not exist.
         gray: Picture ``[h, w]``, 0 (black) to 1 (white); what is outside is clipped.
+
+    Raises:
+        ImportError: Pillow is not installed; the text says how to get it.
     """
     import torch
 
-    height, width = gray.shape
-    levels = gray.clamp(0, 1).mul(255).round().to(torch.uint8)
-    rows = torch.nn.functional.pad(levels, (1, 0))  # each row starts with its filter: 0, none
-    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
-    body = zlib.compress(bytes(rows.flatten().tolist()), 6)
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise ImportError(
+            f"demo: writing a picture needs Pillow: pip install pillow ({error})"
+        ) from None
+    levels = gray.clamp(0, 1).mul(255).round().to(torch.uint8).contiguous()
+    height, width = levels.shape
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as file:
-        file.write(b"\x89PNG\r\n\x1a\n")
-        for kind, data in ((b"IHDR", header), (b"IDAT", body), (b"IEND", b"")):
-            checksum = zlib.crc32(data, zlib.crc32(kind))
-            file.write(struct.pack(">I", len(data)) + kind + data + struct.pack(">I", checksum))
+    Image.frombytes("L", (width, height), bytes(levels.flatten().tolist())).save(path)
