@@ -29,8 +29,8 @@ from torchmojo.errors import (
 )
 
 if TYPE_CHECKING:
-    from torchmojo.bridge.explain import Explanation, explain
     from torchmojo.bridge.kernel import Kernel
+    from torchmojo.bridge.refuse.explain import Explanation, explain
     from torchmojo.library import Library, inline, load
 
 __all__ = [
@@ -61,10 +61,10 @@ __all__ = [
 ]
 
 _PLACES = {
-    "Explanation": "torchmojo.bridge.explain",
+    "Explanation": "torchmojo.bridge.refuse.explain",
     "Kernel": "torchmojo.bridge.kernel",
     "Library": "torchmojo.library",
-    "explain": "torchmojo.bridge.explain",
+    "explain": "torchmojo.bridge.refuse.explain",
     "inline": "torchmojo.library",
     "load": "torchmojo.library",
 }

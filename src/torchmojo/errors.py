@@ -1,7 +1,7 @@
 """Error classes; each is also a builtin, so that ``except ValueError`` keeps working.
 
 Every message has four facts in one order: the operation, the argument, what was wanted, what was
-given (``f32[2,3] cpu strides(1,2)``, printed by ``bridge/facts.py``); then what to do.
+given (``f32[2,3] cpu strides(1,2)``, printed by ``bridge/refuse/facts.py``); then what to do.
 """
 
 from __future__ import annotations

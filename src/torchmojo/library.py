@@ -12,6 +12,7 @@ from typing import Any
 
 from torchmojo.bridge.aten import open_door
 from torchmojo.bridge.kernel import make_kernel, set_slow_call
+from torchmojo.toolchain.compile.sources import stamps
 from torchmojo.toolchain.library import Built, Options, build, is_built, open_folder
 
 __all__ = ["Library", "inline", "load"]
@@ -39,7 +40,9 @@ class Library:
     def _open(self) -> None:
         _require_gil()
         open_door()
-        built = open_folder(self._path) if self._options is None else build(self._path, self._options)
+        built = (
+            open_folder(self._path) if self._options is None else build(self._path, self._options)
+        )
         # PyDLL: kernels are called with the GIL held and release it themselves.
         handle = ctypes.PyDLL(str(built.library), mode=os.RTLD_NOW | os.RTLD_LOCAL)
         kernels = {
@@ -50,7 +53,6 @@ class Library:
             kernel.__module__ = built.contract.name
             kernel._library = self
         self._built: Built = built
-        self._stamps = _stamps(built)
         self._publish(kernels)
 
     def _publish(self, kernels: dict[str, Any]) -> None:
@@ -65,7 +67,15 @@ class Library:
 
     def __getitem__(self, name: str) -> Any:
         """Returns a kernel by its name."""
+        if name not in self._kernels:
+            raise KeyError(self._no_kernel(name))
         return self._kernels[name]
+
+    def _no_kernel(self, name: str) -> str:
+        why = self._built.contract.skipped.get(name)
+        if why:
+            return f"{self._path.name}: {name!r} is no kernel: {why}"
+        return f"{self._path.name}: no kernel {name!r}; it has {', '.join(self._kernels)}"
 
     def __dir__(self) -> list[str]:
         """Lists kernels and methods."""
@@ -82,6 +92,8 @@ class Library:
     def __repr__(self) -> str:
         """Shows every kernel's signature."""
         heads = [str(kernel.__doc__).split("\n", 1)[0] for kernel in self]
+        skipped = self._built.contract.skipped
+        heads += [f"({name} is no kernel: {why})" for name, why in skipped.items()]
         return "\n".join([f"<torchmojo library {self._path}>", *(f"  {head}" for head in heads)])
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -107,15 +119,25 @@ class _Watched(Library):
     def _publish(self, kernels: dict[str, Any]) -> None:
         self._kernels = kernels
 
+    def _look(self) -> None:
+        """Loads what changed since the last look."""
+        if stamps(self._built.sources) != self._built.stamps:
+            self._open()
+
+    def __getitem__(self, name: str) -> Any:
+        self._look()
+        return super().__getitem__(name)
+
+    def __iter__(self) -> Iterator[Any]:
+        self._look()
+        return super().__iter__()
+
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("_"):
-            if _stamps(self._built) != self._stamps:
-                self._open()
+            self._look()
             if name in self._kernels:
                 return self._kernels[name]
-        raise AttributeError(
-            f"{self._path.name}: no kernel {name!r}; it has {', '.join(self._kernels) or 'none'}"
-        )
+        raise AttributeError(self._no_kernel(name))
 
 
 def _require_gil() -> None:
@@ -129,7 +151,7 @@ def _require_gil() -> None:
 
 def _mend(*call: Any) -> Any:
     """Handles a refused call; what it needs is imported when the first call is refused."""
-    from torchmojo.bridge.refusal import mend
+    from torchmojo.bridge.refuse.refusal import mend
 
     return mend(*call)
 
@@ -139,18 +161,6 @@ set_slow_call(_mend)
 
 def _address(handle: ctypes.PyDLL, symbol: str) -> int:
     return ctypes.cast(getattr(handle, symbol), ctypes.c_void_p).value or 0
-
-
-def _stamps(built: Built) -> tuple[tuple[int, int], ...]:
-    """Returns size and time of every source; a file that is gone counts as (0, 0)."""
-    result = []
-    for file in built.sources:
-        try:
-            status = file.stat()
-            result.append((status.st_size, status.st_mtime_ns))
-        except OSError:
-            result.append((0, 0))
-    return tuple(result)
 
 
 def load(
@@ -173,7 +183,8 @@ def load(
         dtypes: Dtypes to compile for, where the signature leaves them open: a list of names for
             every kernel, or lists by ``"kernel"``, ``"kernel.parameter"`` or ``"*"``.
         fast_math: Lets the compiler fuse ``a * b + c`` into one rounding. Off, results equal
-            torch's; on, they can differ in the last bit and kernels can be faster.
+            torch's; on, they can differ in the last bit and kernels can be faster. Either way,
+            CPUs with AVX512-BF16 turn bfloat16 results below 1.2e-38 into 0.
         bounds: Checks every index in kernels; one outside raises ``BoundsError``. Slower.
         include: More folders in which the file's imports are looked up.
         target_cpu: Such as ``"x86-64-v3"``; by default this machine's own.
@@ -184,7 +195,8 @@ def load(
 
     Raises:
         FileNotFoundError: There is nothing at ``path``.
-        CompilerNotFoundError: The source is new and there is no Mojo compiler.
+        CompilerNotFoundError: There is no Mojo compiler; its version is a part of the cache key, so
+            that cached libraries need it too. Ship a built folder where there is none.
         CompileError: The source does not compile; the text shows the user's file, line and caret.
         SignatureError: A kernel has an argument that cannot come from Python.
         LibraryError: A built folder is damaged, or made for another CPU.

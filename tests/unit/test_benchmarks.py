@@ -18,8 +18,9 @@ KEYS = {
     "boundary": """
         direct_ns np_add_ns torch_add_out_ns tvm_ffi_ns raw_c_ns ratio_np ratio_torch ratio_tvm_ffi
         ratio_raw_c direct_numpy_ns direct_attribute_ns direct_keyword_ns direct_default_ns
-        thousand_ratio_1t million_ratio_1t million_ratio_2t parallel_ratio_2t check_gil_ns
-        checks_of_a_call_ns refuse_dtype_us one_numpy_us custom_op_ns
+        thousand_ratio_1t million_ratio_1t million_loop_ratio_1t million_reference_ratio_1t
+        million_ratio_2t parallel_ratio_2t check_gil_ns checks_of_a_call_ns refuse_dtype_us
+        one_numpy_us custom_op_ns
     """,
     "toolchain": "cold_load_s cold_small_s warm_load_ms warm_load_cpu_ms import_ms import_cpu_ms",
     "filters": "gray_ms_mojo_1t blur_ms_mojo_2t sobel_ratio_torch_1t",

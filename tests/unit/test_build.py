@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from torchmojo.errors import CompileError, CompilerNotFoundError
-from torchmojo.toolchain import build as module
-from torchmojo.toolchain.build import BuildFlags, compile_library, document, precompile
-from torchmojo.toolchain.compiler import Compiler, cpu_identity, find_compiler
+from torchmojo.toolchain.compile import build as module
+from torchmojo.toolchain.compile.build import BuildFlags, compile_library, document, precompile
+from torchmojo.toolchain.compile.compiler import Compiler, cpu_identity, find_compiler
 from torchmojo.toolchain.settings import Settings
 
 KERNELS = '''"""Kernels."""
@@ -83,7 +83,7 @@ def build(compiler: Compiler, project: Path, glue: str, flags: BuildFlags) -> Pa
     out = project.parent / "out/libk.so"
     compile_library(
         compiler,
-        glue,
+        [glue],
         include=[project],
         out=out,
         flags=flags,
@@ -102,7 +102,7 @@ def test_library_is_built_without_a_c_compiler(compiler, project, monkeypatch):
     (decoy / "kernels.mojo").write_text("nonsense")
     monkeypatch.chdir(decoy)
     out = build(compiler, project, GLUE, BuildFlags(bounds=True))
-    assert sorted(p.name for p in out.parent.iterdir()) == ["_torchmojo_glue.mojo", "libk.so"]
+    assert sorted(p.name for p in out.parent.iterdir()) == ["libk.so", "part0"]
     library = ctypes.CDLL(str(out))
     library.multiply_add.argtypes = [ctypes.c_double] * 3
     library.multiply_add.restype = ctypes.c_double
@@ -137,7 +137,7 @@ def test_error_of_ours_is_shown_whole(compiler, project):
         build(compiler, project, "import kernels\nnonsense\n", BuildFlags())
     first, second, *_ = str(caught.value).splitlines()
     assert first == "the compiler failed outside your file (please report this):"
-    glue = project.parent / "out/_torchmojo_glue.mojo"
+    glue = project.parent / "out/part0/_torchmojo_glue.mojo"
     assert second.startswith(f"{glue}:2:1: error: ")
 
 

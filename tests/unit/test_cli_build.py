@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import torchmojo
 from torchmojo.cli import app
 from torchmojo.errors import CompileError, LibraryError
-from torchmojo.toolchain.compiler import find_compiler
+from torchmojo.toolchain.compile.compiler import find_compiler
 from torchmojo.toolchain.export import elf, export, folder, manifest, read, target
 from torchmojo.toolchain.library import Options
 
@@ -32,7 +32,7 @@ TEXTS = ["NOTICE", "__init__.py", "__init__.pyi", "contract.json", "py.typed"]
 ISOLATED = """
 import sys
 import torch, torchmojo
-from torchmojo.toolchain.compiler import find_compiler
+from torchmojo.toolchain.compile.compiler import find_compiler
 try:
     find_compiler()
 except torchmojo.CompilerNotFoundError:

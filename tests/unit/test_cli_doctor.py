@@ -15,7 +15,7 @@ from torchmojo.bridge import aten
 from torchmojo.bridge.exchange import exchange_version
 from torchmojo.cli import app
 from torchmojo.inspect import doctor, process
-from torchmojo.toolchain.compiler import find_compiler
+from torchmojo.toolchain.compile.compiler import find_compiler
 
 
 def run(*words: str, code: int = 0) -> str:

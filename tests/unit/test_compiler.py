@@ -9,12 +9,18 @@ from pathlib import Path
 
 import pytest
 
-import torchmojo.toolchain.compiler as module
+import torchmojo.toolchain.compile.compiler as module
 from torchmojo.errors import CompilerNotFoundError
-from torchmojo.toolchain.compiler import Compiler, Rejected, cpu_identity, find_compiler, run
+from torchmojo.toolchain.compile.compiler import (
+    Compiler,
+    Rejected,
+    cpu_identity,
+    find_compiler,
+    run,
+)
 from torchmojo.toolchain.settings import Settings
 
-SOURCE = str(Path(module.__file__).parents[2])
+SOURCE = str(Path(module.__file__).parents[3])
 
 
 def install(folder: Path, version: str | None = "1.2.0", std: bool = True) -> Path:
@@ -35,7 +41,7 @@ def install(folder: Path, version: str | None = "1.2.0", std: bool = True) -> Pa
 def nowhere(monkeypatch, tmp_path):
     """Hide all compilers of this machine."""
     monkeypatch.setattr(sys, "path", [])
-    monkeypatch.setattr(module, "__file__", str(tmp_path / "a/b/c/compiler.py"))
+    monkeypatch.setattr(module, "__file__", str(tmp_path / "a/b/c/d/compiler.py"))
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.delenv("MODULAR_HOME", raising=False)
 
@@ -85,7 +91,7 @@ def test_order_of_places(nowhere, monkeypatch, tmp_path):
 
 
 def test_package_beside_torchmojo_comes_first(nowhere, monkeypatch, tmp_path):
-    beside = install(tmp_path / "a")  # as __file__ is a/b/c/compiler.py
+    beside = install(tmp_path / "a")  # as __file__ is a/b/c/d/compiler.py
     monkeypatch.setattr(sys, "path", [str(tmp_path / "site")])
     install(tmp_path / "site")
     assert find_compiler(Settings()).path == beside
@@ -281,7 +287,7 @@ def test_program_that_cannot_be_started(pretend, tmp_path):
 INTERRUPTED = """
 import sys
 from pathlib import Path
-from torchmojo.toolchain.compiler import Compiler, run
+from torchmojo.toolchain.compile.compiler import Compiler, run
 
 folder = Path(sys.argv[1])
 compiler = Compiler(folder / "prefix/bin/mojo", folder, "1.2.0", "wheel", "x")

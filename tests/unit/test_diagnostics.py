@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from torchmojo.toolchain.diagnostics import HINTS, explain_failure, hints
+from torchmojo.toolchain.compile.diagnostics import HINTS, explain_failure, hints
 
 USER = Path("/tmp/build/kernels.mojo")
 GLUE = Path("/tmp/build/glue.mojo")
@@ -16,8 +16,9 @@ def explain(stderr: str) -> str:
 
 
 def test_syntax_errors_are_kept_with_carets_and_fixes():
-    assert explain(
-        """\
+    assert (
+        explain(
+            """\
 /tmp/build/kernels.mojo:3:1: error: 'fn' has been removed; use 'def' instead
 fn f(a: Tensor[DType.float32, 1]):
 ^~
@@ -27,9 +28,10 @@ Imported from /tmp/build/glue.mojo:3:
 def g(a: Tensor[DType.float32, 1], b: Int) -> Float32
                                                      ^
 """
-        + TAIL
-    ) == (
-        """\
+            + TAIL
+        )
+        == (
+            """\
 kernels.mojo:3:1: error: 'fn' has been removed; use 'def' instead
 fn f(a: Tensor[DType.float32, 1]):
 ^~
@@ -38,12 +40,14 @@ kernels.mojo:7:54: error: expected ':' in function definition
 def g(a: Tensor[DType.float32, 1], b: Int) -> Float32
                                                      ^
 hint: write `def` instead of `fn`, and `raises` after the arguments if the body may raise"""
+        )
     )
 
 
 def test_type_error_keeps_its_note():
-    assert explain(
-        """\
+    assert (
+        explain(
+            """\
 /tmp/build/kernels.mojo:6:12: error: invalid call to 'helper': value passed to 'x' cannot be \
 converted from 'StringLiteral["text"]' to 'Int'
     helper("text")
@@ -52,9 +56,10 @@ converted from 'StringLiteral["text"]' to 'Int'
 def helper(x: Int): pass
     ^
 """
-        + TAIL
-    ) == (
-        """\
+            + TAIL
+        )
+        == (
+            """\
 kernels.mojo:6:12: error: invalid call to 'helper': value passed to 'x' cannot be \
 converted from 'StringLiteral["text"]' to 'Int'
     helper("text")
@@ -62,12 +67,14 @@ converted from 'StringLiteral["text"]' to 'Int'
 kernels.mojo:3:5: note: function declared here
 def helper(x: Int): pass
     ^"""
+        )
     )
 
 
 def test_of_notes_elsewhere_only_the_words_are_kept():
-    assert explain(
-        """\
+    assert (
+        explain(
+            """\
 /tmp/build/kernels.mojo:19:42: error: invalid call to 'store': violated constraint
 def write(a: Tensor[DType.float32, 1]): a.store[1](0, 1.0)
                                         ~^~~~~~
@@ -81,14 +88,16 @@ evaluated to False, expected 'mut'
     def store[width: Int](self, i: Int, v: SIMD[Self.dtype, width]) where Self.mut:
         ^
 """
-        + TAIL
-    ) == (
-        """\
+            + TAIL
+        )
+        == (
+            """\
 kernels.mojo:19:42: error: invalid call to 'store': violated constraint
 def write(a: Tensor[DType.float32, 1]): a.store[1](0, 1.0)
                                         ~^~~~~~
 note: constraint declared here evaluated to False, expected 'mut'
 hint: a tensor that the kernel writes is declared `MutTensor`; `Tensor` can only be read"""
+        )
     )
 
 
@@ -182,8 +191,9 @@ def test_one_error_for_many_dtypes_is_shown_once():
 
 
 def test_error_of_the_glue_is_shown_at_the_users_function():
-    assert explain(
-        """\
+    assert (
+        explain(
+            """\
 /tmp/build/glue.mojo:13:36: error: invalid call to 'g': value passed to 'a' cannot be converted
         try: _ = user.g(view[dt, 1](n), 1)
                  ~~~~~~ ~~~~~~~~~~~^~~
@@ -196,14 +206,16 @@ def g(a: Tensor[DType.float32, 1], b: Int) raises -> Float32:
         try: _ = user.g(view[dt, 1](n), 1)
                                    ^
 """
-        + TAIL
-    ) == (
-        """\
+            + TAIL
+        )
+        == (
+            """\
 kernels.mojo:5:5: error: torchmojo cannot call this: invalid call to 'g': value passed to 'a' \
 cannot be converted
 def g(a: Tensor[DType.float32, 1], b: Int) raises -> Float32:
     ^
 note: .dtype of the first value is 'dt' but the second value is 'DType.float32'"""
+        )
     )
 
 

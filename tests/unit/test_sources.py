@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from torchmojo.toolchain.sources import closure, digest
+from torchmojo.toolchain.compile.sources import closure, digest
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from torchmojo.contract import Argument, Contract, KernelContract, Parameter
-from torchmojo.toolchain.stub import write_stub
+from torchmojo.toolchain.describe.stub import write_stub
 
 FLOATS = Parameter("dtype", "dtype", ("float32", "float64"))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import inspect
+import operator
 from typing import TYPE_CHECKING, Any
 
 from torchmojo.bridge.doors import doors
@@ -43,39 +44,49 @@ class _Spec(ctypes.Structure):
     )
 
 
-# Offsets in a kernel object after PyObject_HEAD; frame.mojo reads the first four.
-_VECTORCALL, _DOORS, _NAMES, _MEND, _DICT, _WEAKREFS, _SIZE = range(16, 16 + 7 * 8, 8)
+# Offsets in a kernel object after PyObject_HEAD, which frame.mojo reads.
+_VECTORCALL, _DOORS, _NAMES, _MEND, _SIZE = range(16, 16 + 5 * 8, 8)
 _T_PYSSIZET, _READONLY = 19, 1  # structmember.h
 _TP_MEMBERS, _TP_CALL = 72, 50  # typeslots.h
-_TPFLAGS_DEFAULT, _TPFLAGS_HAVE_VECTORCALL = 1 << 18, 1 << 11  # object.h
+# object.h
+_TPFLAGS_DEFAULT, _TPFLAGS_BASETYPE, _TPFLAGS_HAVE_VECTORCALL = 1 << 18, 1 << 10, 1 << 11
 
-_members = (_Member * 4)(
-    _Member(b"__vectorcalloffset__", _T_PYSSIZET, _VECTORCALL, _READONLY, None),
-    _Member(b"__dictoffset__", _T_PYSSIZET, _DICT, _READONLY, None),
-    _Member(b"__weaklistoffset__", _T_PYSSIZET, _WEAKREFS, _READONLY, None),
-    _Member(),
+_kept: list[object] = []  # CPython points into what a type was made from
+_members = (_Member * 2)(
+    _Member(b"__vectorcalloffset__", _T_PYSSIZET, _VECTORCALL, _READONLY, None), _Member()
 )
-_slots = (_Slot * 3)(
-    _Slot(_TP_MEMBERS, ctypes.cast(_members, ctypes.c_void_p).value),
-    _Slot(_TP_CALL, ctypes.cast(ctypes.pythonapi.PyVectorcall_Call, ctypes.c_void_p).value),
-    _Slot(),
-)
-_spec = _Spec(
-    b"torchmojo.Kernel",
+_call = _Slot(_TP_CALL, ctypes.cast(ctypes.pythonapi.PyVectorcall_Call, ctypes.c_void_p).value)
+
+
+def _make_type(name: bytes, base: type[Any], size: int, flags: int, *slots: _Slot) -> Any:
+    make = ctypes.pythonapi.PyType_FromSpecWithBases
+    make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.py_object)
+    array = (_Slot * (len(slots) + 1))(*slots, _Slot())
+    flags |= _TPFLAGS_DEFAULT | _TPFLAGS_HAVE_VECTORCALL
+    spec = _Spec(name, size, 0, flags, array)
+    _kept.append((spec, array))
+    return make(ctypes.addressof(spec), (base,))
+
+
+_Words: Any = _make_type(
+    b"torchmojo._Words",
+    object,
     _SIZE,
-    0,
-    _TPFLAGS_DEFAULT | _TPFLAGS_HAVE_VECTORCALL,
-    _slots,
+    _TPFLAGS_BASETYPE,
+    _Slot(_TP_MEMBERS, ctypes.cast(_members, ctypes.c_void_p).value),
+    _call,
 )
 
 
-def _make_type() -> Any:
-    make = ctypes.pythonapi.PyType_FromSpec
-    make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p,)
-    return make(ctypes.addressof(_spec))
+class _Held(_Words):  # type: ignore[misc]
+    """Adds what Python itself must do: a dictionary, weak references, and garbage collection.
+
+    A kernel, its library and its arguments refer to each other in a circle.
+    """
 
 
-Kernel: Any = _make_type()
+# Before 3.12 a class made by Python loses the flag of its base: such calls would build a tuple.
+Kernel: Any = _make_type(b"torchmojo.Kernel", _Held, 0, 0, _call)
 """The type of a loaded kernel. ``kernel(...)`` calls it, ``print(kernel)`` shows its contract,
 ``kernel.<argument>`` is what ``torchmojo.explain`` takes."""
 
@@ -206,7 +217,9 @@ def signature(contract: KernelContract) -> inspect.Signature:
         [
             inspect.Parameter(
                 argument.name,
-                inspect.Parameter.POSITIONAL_OR_KEYWORD,
+                inspect.Parameter.KEYWORD_ONLY
+                if argument.by_name
+                else inspect.Parameter.POSITIONAL_OR_KEYWORD,
                 default=inspect.Parameter.empty if argument.required else argument.default,
             )
             for argument in contract.arguments
@@ -219,8 +232,8 @@ def _repr(self: Any) -> str:
 
 
 def _reduce(self: Any) -> tuple[Any, ...]:
-    """Pickles as the attribute of its library, which loads itself again."""
-    return (getattr, (self._library, self.__name__))
+    """Pickles as the item of its library, which loads itself again."""
+    return (operator.getitem, (self._library, self.__name__))
 
 
 Kernel.__repr__ = _repr

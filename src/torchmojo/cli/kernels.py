@@ -67,7 +67,7 @@ def stub(
 
     Example: torchmojo stub kernels.mojo -o kernels.pyi
     """
-    from torchmojo.toolchain.stub import write_stub
+    from torchmojo.toolchain.describe.stub import write_stub
 
     text = write_stub(_contract(file, _options(dtypes, include)))
     if out is None:

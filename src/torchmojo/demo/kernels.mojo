@@ -270,7 +270,9 @@ def _rows_per_thread(width: Int) -> Int:
 # --- proof ------------------------------------------------------------------------------------
 
 
-def address[dtype: DType](picture: Tensor[dtype, 2]) -> Int:
+def address[
+    dtype: DType
+](picture: Tensor[dtype, 2]) -> Int where dtype == DType.uint8 or dtype == DType.float32:
     """Tells where Mojo sees a picture, to compare with where torch keeps it.
 
     Parameters:

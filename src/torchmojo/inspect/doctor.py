@@ -111,7 +111,7 @@ def _python(report: Report) -> None:
 
 
 def _compiler(report: Report, settings: Settings) -> None:
-    from torchmojo.toolchain.compiler import INSTALL, find_compiler
+    from torchmojo.toolchain.compile.compiler import INSTALL, find_compiler
 
     try:
         compiler = find_compiler(settings)

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import os
 import re
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from torchmojo.contract import FORMAT, Contract, KernelContract
 from torchmojo.errors import CompileError
-from torchmojo.toolchain import sources
-from torchmojo.toolchain.build import BuildFlags
-from torchmojo.toolchain.compiler import Compiler, find_compiler
+from torchmojo.toolchain.compile import sources
+from torchmojo.toolchain.compile.build import BuildFlags
+from torchmojo.toolchain.compile.compiler import Compiler, find_compiler
 from torchmojo.toolchain.settings import read_settings
 
 __all__ = ["MOJO_PACKAGE", "Built", "Options", "build", "build_key", "open_folder"]
@@ -24,7 +28,7 @@ MOJO_PACKAGE = Path(__file__).parent.parent / "mojo"
 
 _LIBRARY = "library.so"
 _CONTRACT = "contract.json"
-_GLUE = "glue.mojo"
+_MAX_PARTS = 4  # a compiler takes 250 MB
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +61,14 @@ class Built:
         library: The shared library.
         contract: Its kernels.
         sources: The files that went into it; empty for a built folder.
+        stamps: Their sizes and times from before they were read.
     """
 
     folder: Path
     library: Path
     contract: Contract
     sources: tuple[Path, ...] = ()
+    stamps: tuple[tuple[int, int], ...] = ()
 
 
 def open_folder(folder: Path) -> Built:
@@ -112,16 +118,25 @@ def build(source: Path, options: Options) -> Built:
 
     settings = read_settings()
     compiler = find_compiler(settings)
-    files = tuple(sources.closure(source, options.include))
     target = options.target_cpu or settings.target_cpu
-    key = build_key(compiler, source, files, options, target)
     cache = open_cache(settings)
-    entry = cache.entry(key)
-    if entry is None:
-        entry = cache.build(
-            key, lambda folder: _make(compiler, source, files, options, target, folder), source.stem
-        )
-    return replace(open_folder(entry), sources=files)
+    while True:
+        files = tuple(sources.closure(source, options.include))
+        stamps = sources.stamps(files)
+        key = build_key(compiler, source, files, options, target)
+        try:
+            entry = cache.entry(key) or cache.build(
+                key,
+                partial(_make, compiler, source, files, options, target, key),
+                source.stem,
+            )
+        except _Saved:
+            continue
+        return replace(open_folder(entry), sources=files, stamps=stamps)
+
+
+class _Saved(Exception):
+    """A source was saved while it was compiled, so that the entry does not fit its key."""
 
 
 def build_key(
@@ -142,8 +157,8 @@ def build_key(
         "torchmojo": sources.digest(own, [MOJO_PACKAGE]),
         "glue": hashlib.sha256(
             b"".join(
-                (Path(__file__).parent / f"{name}.py").read_bytes()
-                for name in ("constraint", "default", "glue", "signature", "values")
+                path.read_bytes()
+                for path in sorted((Path(__file__).parent / "describe").glob("*.py"))
             )
         ).hexdigest(),
         "compiler": compiler.identity,
@@ -171,11 +186,12 @@ def _make(
     files: Sequence[Path],
     options: Options,
     target: str,
+    key: str,
     folder: Path,
 ) -> None:
-    """Fills a cache entry."""
-    from torchmojo.toolchain.build import document
-    from torchmojo.toolchain.signature import Choices, read_contract
+    """Fills a cache entry; raises ``_Saved`` where the sources are no longer those of the key."""
+    from torchmojo.toolchain.compile.build import document
+    from torchmojo.toolchain.describe.signature import Choices, read_contract
 
     include = (MOJO_PACKAGE, source.parent, *options.include)
     shown = _shown(source, files, options)
@@ -184,12 +200,14 @@ def _make(
     name = options.shown or source.name
     contract = read_contract(described, name, Choices(options.dtypes), wheres)
     contract = _compile(compiler, contract, source, include, options, target, shown, folder)
+    if build_key(compiler, source, files, options, target) != key:
+        raise _Saved
     (folder / _CONTRACT).write_text(json.dumps(contract.to_json(), indent=1), "utf-8")
 
 
 def _wheres(source: Path, files: Sequence[Path]) -> dict[tuple[str, str], str]:
     """Returns the ``where`` clauses of the source's functions, by module and function."""
-    from torchmojo.toolchain.constraint import clauses
+    from torchmojo.toolchain.describe.constraint import clauses
 
     found = {}
     for file in files:
@@ -233,17 +251,19 @@ def _compile(
     """
     from concurrent.futures import ThreadPoolExecutor
 
-    from torchmojo.toolchain.build import compile_library
-    from torchmojo.toolchain.glue import write_glue
+    from torchmojo.toolchain.compile.build import compile_library
+    from torchmojo.toolchain.describe.glue import write_glue
 
     flags = _flags(options, target)
 
     def attempt(candidate: Contract, name: str, quiet: bool = False) -> Contract:
         work = folder / name
         work.mkdir()
+        # The quiet attempt runs beside another one: it takes one processor, not all.
+        parts = 1 if quiet or compiler.linker is None else os.cpu_count() or 1
         compile_library(
             compiler,
-            write_glue(candidate, source.stem),
+            [write_glue(share, source.stem) for share in _shares(candidate, parts)],
             include=include,
             out=work / _LIBRARY,
             flags=flags,
@@ -253,13 +273,10 @@ def _compile(
         return candidate
 
     def keep(name: str) -> None:
-        for made in (folder / name).iterdir():
-            made.rename(folder / made.name)
+        (folder / name / _LIBRARY).rename(folder / _LIBRARY)
         for rest in folder.iterdir():
             if rest.is_dir():
-                for made in rest.iterdir():
-                    made.unlink()
-                rest.rmdir()
+                shutil.rmtree(rest)
 
     assumed = {kernel.name for kernel in contract.kernels if _assumes_bool(kernel)}
     if not assumed:
@@ -296,6 +313,16 @@ def _compile(
             return some
     keep("plain")
     return plain
+
+
+def _shares(contract: Contract, most: int) -> list[Contract]:
+    """Deals kernels out to compilers that run side by side, by the number of their instances."""
+    weights = {k.name: math.prod(len(p.choices) for p in k.parameters) for k in contract.kernels}
+    count = min(most, _MAX_PARTS, len(contract.kernels))
+    shares: list[list[KernelContract]] = [[] for _ in range(count)]
+    for kernel in sorted(contract.kernels, key=lambda k: -weights[k.name]):
+        min(shares, key=lambda share: sum(weights[k.name] for k in share)).append(kernel)
+    return [replace(contract, kernels=tuple(share)) for share in shares]
 
 
 def _assumes_bool(kernel: KernelContract) -> bool:

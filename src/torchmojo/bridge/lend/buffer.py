@@ -66,6 +66,19 @@ def has_buffer(thing: object) -> bool:
 
 
 def from_buffer(thing: object, what: str) -> Lease | None:
+    """Borrows a buffer.
+
+    Args:
+        thing: Any object.
+        what: Operation and argument for messages.
+
+    Returns:
+        A lease that holds the export, or None where another protocol has to be tried.
+
+    Raises:
+        DTypeError: The byte order is foreign.
+        LayoutError: The memory is indirect, or a stride is no multiple of the element size.
+    """
     if not has_buffer(thing):
         return None
     view = _PyBuffer()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
+from torchmojo.bridge.lend.buffer import has_buffer
 from torchmojo.bridge.lend.lease import Lease, contiguous, reach
 from torchmojo.dtypes import BY_DLPACK
-from torchmojo.errors import DeviceError, NoDataError
+from torchmojo.errors import DeviceError, DTypeError, NoDataError
 
 __all__ = ["from_dlpack"]
 
@@ -42,6 +43,7 @@ class _Versioned(ctypes.Structure):
 
 _HOST_DEVICES = (1, 3, 11)  # kDLCPU, kDLCUDAHost, kDLROCMHost (dlpack.h)
 _READ_ONLY_FLAG = 1  # DLPACK_FLAG_BITMASK_READ_ONLY
+_IS_COPIED_FLAG = 2  # DLPACK_FLAG_BITMASK_IS_COPIED
 _capsule_name = ctypes.pythonapi.PyCapsule_GetName
 _capsule_name.argtypes, _capsule_name.restype = (ctypes.py_object,), ctypes.c_char_p
 _capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
@@ -50,6 +52,19 @@ _capsule_pointer.restype = ctypes.c_void_p
 
 
 def from_dlpack(thing: Any, what: str) -> Lease:
+    """Borrows through ``__dlpack__``.
+
+    Args:
+        thing: A producer.
+        what: Operation and argument for messages.
+
+    Returns:
+        A lease that holds the capsule, which stays unused and frees itself.
+
+    Raises:
+        DeviceError: The memory is not the CPU's; its address has not been touched.
+        NoDataError: The producer refuses, or describes memory that cannot be.
+    """
     if hasattr(thing, "__dlpack_device__"):
         device = int(thing.__dlpack_device__()[0])
         if device not in _HOST_DEVICES:
@@ -62,18 +77,30 @@ def from_dlpack(thing: Any, what: str) -> Lease:
     except TypeError:  # a producer of DLPack before 1.0 takes no such keyword
         capsule = thing.__dlpack__()
     except (BufferError, RuntimeError, ValueError) as error:
+        if has_buffer(thing) and hasattr(thing, "dtype"):  # an array whose dtype nothing carries
+            raise DTypeError(
+                f"{what}: wanted a dtype that the buffer protocol or DLPack carries, given "
+                f"{thing.dtype}"
+            ) from None
         raise NoDataError(
             f"{what}: wanted memory through DLPack, given a refusal: {str(error).splitlines()[0]}"
         ) from error
     # The capsule is only read, never consumed: it stays the owner, and dropping it gives back.
-    name = _capsule_name(capsule)
+    try:
+        name = _capsule_name(capsule)
+    except ValueError:
+        raise NoDataError(
+            f"{what}: wanted a capsule from __dlpack__, given a {type(capsule).__name__}"
+        ) from None
     if name == b"dltensor_versioned":
         managed = _Versioned.from_address(_capsule_pointer(capsule, name))
         if managed.major != 1:
             raise NoDataError(
                 f"{what}: wanted DLPack 1, given DLPack {managed.major}.{managed.minor}"
             )
-        return _read_dlpack(capsule, managed.tensor, bool(managed.flags & _READ_ONLY_FLAG), what)
+        # What is written into a producer's copy would be lost.
+        read_only = bool(managed.flags & (_READ_ONLY_FLAG | _IS_COPIED_FLAG))
+        return _read_dlpack(capsule, managed.tensor, read_only, what)
     if name == b"dltensor":
         tensor = _DLTensor.from_address(_capsule_pointer(capsule, name))
         return _read_dlpack(capsule, tensor, False, what)
@@ -108,8 +135,7 @@ def _read_dlpack(capsule: object, tensor: _DLTensor, read_only: bool, what: str)
     low, high = reach(data, shape, strides, width)
     if numel > _INT64_MAX or low < 0 or high > _INT64_MAX:
         raise NoDataError(
-            f"{what}: wanted memory below 2^63 bytes, given DLPack shape {shape} "
-            f"strides {strides}"
+            f"{what}: wanted memory below 2^63 bytes, given DLPack shape {shape} strides {strides}"
         )
     if numel and not tensor.data:
         raise NoDataError(f"{what}: wanted memory, given a DLPack tensor {shape} without data")

@@ -13,6 +13,20 @@ __all__ = ["from_array_interface"]
 
 
 def from_array_interface(thing: Any, what: str) -> Lease:
+    """Borrows what ``__array_interface__`` describes.
+
+    Args:
+        thing: An object with that attribute.
+        what: Operation and argument for messages.
+
+    Returns:
+        A lease that holds the object and its description.
+
+    Raises:
+        DTypeError: The byte order is foreign.
+        LayoutError: A stride is no multiple of the element size.
+        NoDataError: There is no address.
+    """
     facts = thing.__array_interface__
     text = facts["typestr"]
     width = int(text[2:])
@@ -22,6 +36,11 @@ def from_array_interface(thing: Any, what: str) -> Lease:
         raise DTypeError(f"{what}: wanted native byte order, given typestr {text!r}")
     if not facts.get("data"):
         raise NoDataError(f"{what}: wanted an address in __array_interface__, given none")
+    if not isinstance(facts["data"], tuple):  # a copy made for this occasion, as Pillow does
+        raise NoDataError(
+            f"{what}: wanted an address in __array_interface__, given "
+            f"{type(facts['data']).__name__}; write numpy.asarray(x)"
+        )
     address, read_only = facts["data"]
     shape = tuple(facts["shape"])
     steps = facts.get("strides") or contiguous(shape, width)

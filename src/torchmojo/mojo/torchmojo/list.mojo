@@ -4,7 +4,7 @@ from std.memory import Pointer
 
 from torchmojo._glue.record import Record
 from torchmojo.layout import Layout
-from torchmojo.trap import Trap
+from torchmojo.trap import CHECK_BOUNDS, NO_AXIS, Trap
 from torchmojo.view import TensorView
 
 
@@ -57,12 +57,16 @@ struct ListView[
         """Returns the view of one tensor.
 
         Args:
-            index: In `0 <= index < len(list)`; outside it the view is empty.
+            index: In `0 <= index < len(list)`; outside it the view has size 0 on each axis.
 
         Returns:
             A view that lives as long as the call.
         """
         comptime nowhere = Pointer[Scalar[Self.dtype], Self.origin](unsafe_from_address=64)
+        comptime if CHECK_BOUNDS:
+            if not self._trap.has_index(NO_AXIS, index, self._count):
+                var stray = self._trap.scratch[Scalar[Self.dtype], Self.origin]()
+                return {stray, {fill = 0}, {fill = 0}, self._trap}
         if index < 0 or index >= self._count:
             return {nowhere, {fill = 0}, {fill = 0}, self._trap}
         ref record = Pointer[Record, ImmUntrackedOrigin](unsafe_from_address=self._records)[

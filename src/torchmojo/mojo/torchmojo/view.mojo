@@ -100,7 +100,7 @@ struct TensorView[
         Returns:
             The number of indices on it.
         """
-        return self.shape[axis]
+        return self.shape[axis] if self.trap.has_axis(axis, Self.rank) else 0
 
     @always_inline
     def stride(self, axis: Int) -> Int:
@@ -112,7 +112,7 @@ struct TensorView[
         Returns:
             Elements; an input's may be negative or 0.
         """
-        return self.strides[axis]
+        return self.strides[axis] if self.trap.has_axis(axis, Self.rank) else 0
 
     @always_inline
     def numel(self) -> Int:
@@ -211,8 +211,7 @@ struct TensorView[
             offset += index[i] * self._stride[i]()
             comptime if CHECK_BOUNDS:
                 var reach = width if i == Self.rank - 1 else 1
-                if index[i] < 0 or index[i] > self.shape[i] - reach:
-                    self.trap.note(i, index[i] + reach - 1, self.shape[i])
+                if not self.trap.has_index(i, index[i], self.shape[i], reach):
                     return OUTSIDE
         return offset
 
@@ -318,14 +317,12 @@ struct TensorView[
             var source = i if i < axis else i + 1
             shape[i] = self.shape[source]
             strides[i] = self.strides[source]
-        var at = index
         comptime if CHECK_BOUNDS:
-            if index < 0 or index >= self.shape[axis]:
-                self.trap.note(axis, index, self.shape[axis])
-                at = 0
-                comptime for i in range(Self.rank - 1):
-                    shape[i] = 0
-        return {self.data.unsafe_offset(at * self.strides[axis]), shape, strides, self.trap}
+            var inside = self.trap.has_axis(axis, Self.rank)
+            if not inside or not self.trap.has_index(axis, index, self.shape[axis]):
+                var stray = self.trap.scratch[Scalar[Self.dtype], Self.origin]()
+                return {stray, {fill = 0}, {fill = 0}, self.trap}
+        return {self.data.unsafe_offset(index * self.strides[axis]), shape, strides, self.trap}
 
     @always_inline
     def slice(
@@ -343,6 +340,8 @@ struct TensorView[
             A view of the same memory.
         """
         comptime assert Self.rank > 0, "a tensor of rank 0 has no axis to slice"
+        if not self.trap.has_axis(axis, Self.rank):
+            return {self.data, {fill = 0}, {fill = 0}, self.trap}
         var low = max(0, min(start, self.shape[axis]))
         var high = max(low, min(end, self.shape[axis]))
         var stride = max(1, step)
@@ -367,6 +366,8 @@ struct TensorView[
         """
         var shape = self.shape
         var strides = self.strides
+        if not (self.trap.has_axis(first, Self.rank) and self.trap.has_axis(second, Self.rank)):
+            return {self.data, {fill = 0}, {fill = 0}, self.trap}
         shape[first] = self.shape[second]
         shape[second] = self.shape[first]
         strides[first] = self.strides[second]

@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 from torchmojo._version import __version__
 from torchmojo.contract import Contract
 from torchmojo.errors import LibraryError
-from torchmojo.toolchain.compiler import Compiler, find_compiler
+from torchmojo.toolchain.compile.compiler import Compiler, find_compiler
+from torchmojo.toolchain.describe.stub import write_stub
 from torchmojo.toolchain.export.elf import read_dynamic, set_runpath
 from torchmojo.toolchain.export.manifest import Manifest, digest, own_names, platform
 from torchmojo.toolchain.export.target import resolve
 from torchmojo.toolchain.library import Built, Options, build
 from torchmojo.toolchain.settings import read_settings
-from torchmojo.toolchain.stub import write_stub
 
 __all__ = ["Exported", "export"]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from torchmojo.errors import CompileError
-from torchmojo.toolchain.compiler import Compiler, run
+from torchmojo.toolchain.compile.compiler import Compiler, run
 
 __all__ = ["Target", "cpu_flags", "missing", "resolve"]
 

@@ -1,4 +1,4 @@
-"""Why a call was refused. Python turns the number into a message; see `bridge/refusal.py`."""
+"""Why a call was refused. Python turns the number into a message; see `bridge/refuse/refusal.py`."""
 
 
 struct Code:

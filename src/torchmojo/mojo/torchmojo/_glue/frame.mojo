@@ -200,7 +200,8 @@ struct Frame(ImplicitlyCopyable):
             var code = acquire(self.doors, item, record, self.blocks, writes, rank, layout, parts)
             if code != Code.OK:
                 return code
-            records.list.append(record)
+            records.add(record)
+        records.settle()
         return Code.OK
 
     @always_inline

@@ -1,12 +1,12 @@
 """Which index pairs meet in memory: for outputs that overlap themselves or other arguments."""
 
-from std.utils import StaticTuple
 
+from torchmojo._glue.numbers import Numbers
 from torchmojo._glue.record import Record
 from torchmojo._glue.records import Records
 
 # Steps of the search before it gives up and says "may overlap". Ordinary slices need a handful.
-# `torchmojo/bridge/overlap.py` tells the same search slowly, with the same budget.
+# `torchmojo/bridge/refuse/overlap.py` tells the same search slowly, with the same budget.
 comptime _BUDGET = 20_000
 comptime _MAX_TERMS = 128
 
@@ -172,21 +172,21 @@ def _width(record: Record) -> Int:
 struct _Terms(Copyable):
     """A sum of `step * k` with `0 <= k <= most`, steps positive, largest first once sorted."""
 
-    var steps: StaticTuple[Int, _MAX_TERMS]
-    var mosts: StaticTuple[Int, _MAX_TERMS]
+    var steps: Numbers[_MAX_TERMS]
+    var mosts: Numbers[_MAX_TERMS]
     # Of the terms from here on: the greatest sum, the greatest divisor of all steps, and whether
     # every multiple of it up to the greatest sum is reached.
-    var reaches: StaticTuple[Int, _MAX_TERMS + 1]
-    var divisors: StaticTuple[Int, _MAX_TERMS + 1]
-    var full: StaticTuple[Bool, _MAX_TERMS + 1]
+    var reaches: Numbers[_MAX_TERMS + 1]
+    var divisors: Numbers[_MAX_TERMS + 1]
+    var full: Numbers[_MAX_TERMS + 1]
     var count: Int
 
     def __init__(out self):
-        self.steps = StaticTuple[Int, _MAX_TERMS](fill=0)
-        self.mosts = StaticTuple[Int, _MAX_TERMS](fill=0)
-        self.reaches = StaticTuple[Int, _MAX_TERMS + 1](fill=0)
-        self.divisors = StaticTuple[Int, _MAX_TERMS + 1](fill=0)
-        self.full = StaticTuple[Bool, _MAX_TERMS + 1](fill=True)
+        self.steps = Numbers[_MAX_TERMS](fill=0)
+        self.mosts = Numbers[_MAX_TERMS](fill=0)
+        self.reaches = Numbers[_MAX_TERMS + 1](fill=0)
+        self.divisors = Numbers[_MAX_TERMS + 1](fill=0)
+        self.full = Numbers[_MAX_TERMS + 1](fill=1)
         self.count = 0
 
     def add(mut self, step: Int, most: Int):
@@ -232,11 +232,12 @@ struct _Terms(Copyable):
             var divisor = _common_divisor(self.steps[k], self.divisors[k + 1])
             # Without a gap: all smaller ones together reach up to the next step. They do so in
             # multiples of their own divisor, which must divide this step.
-            self.full[k] = (
-                self.full[k + 1]
+            var full = (
+                self.full[k + 1] != 0
                 and (i == 0 or divisor == self.divisors[k + 1])
                 and (i == 0 or self.steps[k] <= self.reaches[k + 1] + divisor)
             )
+            self.full[k] = 1 if full else 0
             self.divisors[k] = divisor
             self.reaches[k] = self.reaches[k + 1] + self.steps[k] * self.mosts[k]
 
@@ -271,7 +272,7 @@ def _reaches(terms: _Terms, first: Int, low: Int, high: Int, mut budget: Int) ->
         divisor = _common_divisor(terms.steps[i], divisor)
         if high // divisor * divisor < low - terms.reaches[i + 1]:
             return False
-    if terms.full[first] and (start + divisor - 1) // divisor * divisor <= end:
+    if terms.full[first] != 0 and (start + divisor - 1) // divisor * divisor <= end:
         return True
     var step = terms.steps[first]
     # Only multiples k with low - rest <= step * k <= high can be completed by the rest.

@@ -11,13 +11,37 @@ struct Records(Movable):
 
     var list: List[Record]
     """One record a tensor."""
+    var words: List[Int]
+    """Sizes and strides of all tensors, one tensor after another."""
     var failed: Int
     """Index of the tensor that was refused."""
 
     def __init__(out self):
         """Makes an empty list."""
         self.list = []
+        self.words = []
         self.failed = -1
+
+    def add(mut self, record: Record):
+        """Adds a tensor, with copies of its sizes and strides.
+
+        Args:
+            record: A tensor that passed the checks that concern it alone.
+        """
+        self.list.append(record)
+        for i in range(record.ndim):
+            self.words.append(record.size(i))
+        for i in range(record.ndim):
+            self.words.append(record.stride(i))
+
+    def settle(mut self):
+        """Points the records to the copies, so that a resize by another thread does not reach the
+        kernel, which reads them while it runs."""
+        var at = Int(self.words.unsafe_ptr())
+        for ref record in self.list:
+            record.shape = at
+            record.strides = at + 8 * record.ndim
+            at += 16 * record.ndim
 
     @always_inline
     def count(self) -> Int:

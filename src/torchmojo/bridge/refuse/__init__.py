@@ -1,0 +1,1 @@
+"""Off the fast path: why a call is refused, in words and as data, or how it is mended."""

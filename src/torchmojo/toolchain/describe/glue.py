@@ -1,0 +1,380 @@
+"""Writes the Mojo glue of a library: one exported ``vectorcallfunc`` a kernel.
+
+The glue is straight-line code that a reader can follow: put arguments in order, read and check each
+tensor, compare what the signature ties together, ask autograd, then release the GIL and call the
+user's function for the dtypes and ranks at hand. All checks come before the first touch of memory.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+
+from torchmojo.contract import Argument, Contract, KernelContract, Parameter
+from torchmojo.dtypes import BY_NAME
+from torchmojo.toolchain.describe.constraint import Constraint, UnknownConstraintError
+from torchmojo.toolchain.describe.values import mojo_type, read_list, read_scalar
+
+__all__ = ["write_glue"]
+
+_LAYOUT_CODES = {"any": 0, "row_major": 1, "channels_last": 2}
+_LAYOUT_NAMES = {"any": "ANY", "row_major": "ROW_MAJOR", "channels_last": "CHANNELS_LAST"}
+
+_HEAD = """\
+# Written by torchmojo from the signatures in {name}; do not edit.
+from torchmojo._glue import *
+from torchmojo.layout import Layout
+from torchmojo.trap import CHECK_BOUNDS
+{imports}
+"""
+
+
+def write_glue(contract: Contract, module: str) -> str:
+    """Returns the Mojo source of the glue.
+
+    Args:
+        contract: The kernels.
+        module: Name under which Mojo imports the user's file or package.
+
+    Returns:
+        A file for ``mojo build --emit shared-lib`` that exports every kernel's ``symbol``.
+    """
+    modules = {kernel.module for kernel in contract.kernels}
+    imports = "\n".join(
+        # Backticks: a file may be called `2nd-try.mojo`, or `def.mojo`.
+        f"import {'.'.join(f'`{part}`' for part in (module, *filter(None, inner.split('.'))))} "
+        f"as {_alias(inner)}"
+        for inner in sorted(modules)
+    )
+    parts = [_HEAD.format(name=contract.name, imports=imports)]
+    for kernel in contract.kernels:
+        parts.append("\n".join(_Writer(kernel).lines()))
+    return "\n\n".join(parts) + "\n"
+
+
+def _alias(module: str) -> str:
+    return "user" if not module else "user_" + module.replace(".", "__")
+
+
+class _Writer:
+    """Writes the two functions of one kernel."""
+
+    def __init__(self, kernel: KernelContract) -> None:
+        self.kernel = kernel
+        self.arguments = kernel.arguments
+        self.tensors = [(i, a) for i, a in enumerate(self.arguments) if a.is_tensor]
+        self.dtypes = [p for p in kernel.parameters if p.kind == "dtype"]
+        self.ranks = [p for p in kernel.parameters if p.kind == "rank"]
+        self.where = Constraint(kernel.where, tuple(p.name for p in kernel.parameters))
+
+    def lines(self) -> Iterator[str]:
+        yield from self._runner()
+        yield ""
+        yield ""
+        yield from self._entry()
+
+    # -- the call of the user's function, once for each combination of dtypes and ranks
+
+    def _runner(self) -> Iterator[str]:
+        kernel = self.kernel
+        parameters = [
+            f"{p.name}: {'DType' if p.kind == 'dtype' else 'Int'}" for p in kernel.parameters
+        ]
+        inside = f"[{', '.join(parameters)}]" if parameters else ""
+        takes = ["_frame: Frame", "mut _gil: Int"]
+        if kernel.returns:
+            takes.append("mut text: String" if kernel.returns == "String" else "mut result: Result")
+        passes = []
+        for i, argument in enumerate(self.arguments):
+            takes.append(f"{self._taken(i, argument)}")
+            name = f"{argument.name}=" if argument.by_name else ""
+            passes.append(f"{name}{'v' if argument.is_tensor else 'x'}{i}")
+        raises = " raises" if kernel.raises else ""
+        yield "@always_inline"
+        where = f" where {kernel.where}" if kernel.where else ""
+        yield f"def _run_{kernel.symbol}{inside}({', '.join(takes)}){raises}{where}:"
+        # Views hold copies of sizes and strides, made before another thread can change a tensor.
+        for i, argument in self.tensors:
+            yield f"    var v{i} = {self._view(i, argument)}"
+        yield "    _gil = _frame.release_gil()"
+        named = ", ".join(f"{p.name}={p.name}" for p in kernel.parameters)
+        call = f"{_alias(kernel.module)}.{kernel.name}"
+        call += f"[{named}]" if named else ""
+        call += f"({', '.join(passes)})"
+        if not kernel.returns:
+            yield f"    {call}"
+        elif kernel.returns == "String":
+            yield f"    text = {call}"
+        elif kernel.returns == "Bool":
+            yield f"    result.set(Scalar[DType.bool]({call}))"
+        elif kernel.returns == "Int":
+            yield f"    result.set(Int64({call}))"
+        elif kernel.returns == "UInt":
+            yield f"    result.set(UInt64({call}))"
+        else:
+            yield f"    result.set({call})"
+
+    def _taken(self, i: int, argument: Argument) -> str:
+        if argument.kind == "tensor":
+            return f"var r{i}: Record, t{i}: Int"
+        if argument.kind == "tensors":
+            return f"{'mut ' if argument.writes else ''}r{i}: Records, t{i}: Int"
+        return f"x{i}: {mojo_type(argument)}"
+
+    def _view(self, i: int, argument: Argument) -> str:
+        origin = f"origin_of(r{i})" if argument.writes else f"ImmOrigin(origin_of(r{i}))"
+        dtype = (
+            argument.dtype if self.kernel.parameter(argument.dtype) else f"DType.{argument.dtype}"
+        )
+        axes = json.dumps(" ".join(argument.axes))
+        layout = f"Layout.{_LAYOUT_NAMES[argument.layout]}"
+        prefix = "optional_" if argument.optional else "list_" if argument.kind == "tensors" else ""
+        method = f"{prefix}{'writer' if argument.writes else 'reader'}"
+        return f"r{i}.{method}[{dtype}, {argument.rank}, {axes}, {layout}, {origin}](t{i})"
+
+    # -- the exported function
+
+    def _entry(self) -> Iterator[str]:
+        kernel, count = self.kernel, len(self.arguments)
+        yield f'@export("{kernel.symbol}")'
+        yield (
+            f"def _{kernel.symbol}(this: Object, args: Objects, nargsf: UInt, keywords: Object)"
+            ' abi("C") -> Object:'
+        )
+        for line in self._body(count):
+            yield f"    {line}" if line else line
+
+    def _body(self, count: int) -> Iterator[str]:
+        yield "var frame = Frame(this, args, nargsf, keywords)"
+        yield f"var slots = Slots[{max(count, 1)}]()"
+        required = [i for i, argument in enumerate(self.arguments) if argument.required]
+        leading = next((k for k, i in enumerate(required) if k != i), len(required))
+        yield f"if not frame.bind[{count}, {leading}](slots):"
+        yield "    return frame.refuse(Code.COUNT)"
+        for i in required[leading:]:  # behind a `*` an argument without a default may follow
+            yield f"if not slots[{i}]:"
+            yield "    return frame.refuse(Code.COUNT)"
+        yield "var code = Code.OK"
+        # Outputs first: opening one may copy a lazily cloned storage, and an input that is a view
+        # of the same storage must be looked at after that.
+        for i, argument in sorted(enumerate(self.arguments), key=lambda each: not each[1].writes):
+            if argument.kind == "tensor":
+                yield from self._read_tensor(i, argument)
+            elif argument.kind == "tensors":
+                yield from self._read_list_of_tensors(i, argument)
+            elif argument.kind == "list":
+                yield from read_list(i, argument)
+            else:
+                yield from read_scalar(i, argument)
+        yield from self._compare()
+        yield from self._claim()
+        yield from self._run()
+
+    def _refuse(self, i: int) -> Iterator[str]:
+        yield "if code != Code.OK:"
+        yield f"    return frame.refuse(code, {i})"
+
+    def _rank(self, argument: Argument) -> int:
+        return argument.rank if isinstance(argument.rank, int) else -1
+
+    def _read_tensor(self, i: int, argument: Argument) -> Iterator[str]:
+        yield f"var r{i} = Record()"
+        call = (
+            f"code = frame.tensor(slots[{i}], r{i}, {argument.writes}, {self._rank(argument)}, "
+            f"{_LAYOUT_CODES[argument.layout]}, {argument.takes_complex})"
+        )
+        if argument.optional:
+            yield f"if not frame.is_none(slots[{i}]):"
+            yield f"    {call}"
+        else:
+            yield call
+        yield from self._refuse(i)
+
+    def _read_list_of_tensors(self, i: int, argument: Argument) -> Iterator[str]:
+        yield f"var r{i} = Records()"
+        yield (
+            f"code = frame.tensors(slots[{i}], r{i}, {argument.writes}, {self._rank(argument)}, "
+            f"{_LAYOUT_CODES[argument.layout]}, {argument.takes_complex})"
+        )
+        yield "if code != Code.OK:"
+        yield f"    return frame.refuse(code, {i}, r{i}.failed)"
+
+    def _compare(self) -> Iterator[str]:
+        """Compares what the signature ties together: dtypes, ranks, axes."""
+        for k, parameter in enumerate(self.dtypes):
+            yield f"var d{k} = -1"
+            users = [(i, a) for i, a in self.tensors if a.dtype == parameter.name]
+            for i, argument in users:
+                yield from self._meet(i, argument, f"d{k}", "dtype", "SAME_DTYPE")
+            yield f"if d{k} < 0:"
+            yield f"    d{k} = {BY_NAME[parameter.choices[0]].code}"
+            known = " or ".join(f"d{k} == {BY_NAME[c].code}" for c in parameter.choices)
+            yield f"if not ({known}):"
+            yield f"    return frame.refuse(Code.DTYPE, {users[0][0]})"
+        for i, argument in self.tensors:
+            if self.kernel.parameter(argument.dtype) is None:
+                yield f"var f{i} = {BY_NAME[argument.dtype].code}"
+                yield from self._meet(i, argument, f"f{i}", "dtype", "DTYPE")
+        for k, parameter in enumerate(self.ranks):
+            yield f"var n{k} = -1"
+            users = [(i, a) for i, a in self.tensors if a.rank == parameter.name]
+            for i, argument in users:
+                yield from self._meet(i, argument, f"n{k}", "ndim", "SAME_RANK")
+            yield f"if n{k} < 0:"
+            yield f"    n{k} = {parameter.choices[0]}"
+            known = " or ".join(f"n{k} == {c}" for c in parameter.choices)
+            yield f"if not ({known}):"
+            yield f"    return frame.refuse(Code.RANK, {users[0][0]})"
+        yield from self._compare_choices()
+        names: dict[str, int] = {}
+        for i, argument in self.tensors:
+            for axis, name in enumerate(argument.axes):
+                if name == "_":
+                    continue
+                if name not in names:
+                    names[name] = len(names)
+                    size = "2" if name == "complex" else name if name.isdecimal() else "-1"
+                    yield f"var a{names[name]} = {size}"
+                yield from self._meet_axis(i, argument, f"a{names[name]}", axis)
+
+    def _compare_choices(self) -> Iterator[str]:
+        """Refuses what the ``where`` clause forbids of parameters together."""
+        parameters = self.kernel.parameters
+        all_of_them = [
+            dict(zip((p.name for p in parameters), choice, strict=True))
+            for choice in itertools.product(*(p.choices for p in parameters))
+        ]
+        allowed = [choice for choice in all_of_them if self._allows(choice)]
+        if len(allowed) < len(all_of_them):
+            known = " or ".join(
+                f"({' and '.join(self._test(p, choice[p.name]) for p in parameters)})"
+                for choice in allowed
+            )
+            names = {p.name for p in parameters}
+            last = max(i for i, a in self.tensors if a.dtype in names or a.rank in names)
+            yield f"if not ({known}):"
+            yield f"    return frame.refuse(Code.DTYPE, {last}, -1)"
+
+    def _meet(
+        self, i: int, argument: Argument, variable: str, field: str, code: str
+    ) -> Iterator[str]:
+        if argument.kind == "tensors":
+            yield f"for k in range(r{i}.count()):"
+            yield f"    if not meet({variable}, r{i}.at(k).{field}):"
+            yield f"        return frame.refuse(Code.{code}, {i}, k)"
+        else:
+            given = f"r{i}.given() and " if argument.optional else ""
+            yield f"if {given}not meet({variable}, r{i}.{field}):"
+            yield f"    return frame.refuse(Code.{code}, {i})"
+
+    def _meet_axis(self, i: int, argument: Argument, variable: str, axis: int) -> Iterator[str]:
+        if argument.kind == "tensors":
+            yield f"for k in range(r{i}.count()):"
+            yield f"    if not meet({variable}, r{i}.at(k).size({axis})):"
+            yield f"        return frame.refuse(Code.AXIS, {i}, {axis} + 256 * k)"
+        else:
+            given = f"r{i}.given() and " if argument.optional else ""
+            yield f"if {given}not meet({variable}, r{i}.size({axis})):"
+            yield f"    return frame.refuse(Code.AXIS, {i}, {axis})"
+
+    def _claim(self) -> Iterator[str]:
+        """Asks whether each output may be written; then raises the version counters."""
+        writes = [(i, a) for i, a in self.tensors if a.writes]
+        for i, argument in writes:
+            yield f"code = frame.claim(r{i})"
+            if argument.kind == "tensors":
+                yield "if code == Code.PARTIAL_OVERLAP:"
+                yield f"    return frame.refuse(code, {i}, {i})"
+                yield "if code != Code.OK:"
+                yield f"    return frame.refuse(code, {i}, r{i}.failed)"
+            else:
+                yield from self._refuse(i)
+        for i, _ in writes:
+            for j, _ in self.tensors:
+                if i != j and not (j < i and self.arguments[j].writes):
+                    yield f"if overlaps_in_part(r{i}, r{j}):"
+                    yield f"    return frame.refuse(Code.PARTIAL_OVERLAP, {i}, {j})"
+        for i, _ in writes:
+            yield f"frame.raise_version(r{i})"
+
+    def _run(self) -> Iterator[str]:
+        kernel = self.kernel
+        count = len(self.arguments)
+        if self.tensors:
+            yield f"var traps = new_traps({count})"
+        if kernel.returns not in ("", "String"):
+            yield "var result = Result()"
+        if kernel.raises or kernel.returns == "String":
+            yield "var text = String()"
+        if kernel.raises:
+            yield "var failed = False"
+        yield "var gil = 0"
+        if kernel.raises:
+            yield "try:"
+            for line in self._dispatch(0, {}):
+                yield f"    {line}"
+            yield "except error:"
+            yield "    text = String(error)"
+            yield "    failed = True"
+        else:
+            yield from self._dispatch(0, {})
+        yield "frame.take_gil(gil)"
+        yield "frame.close()"
+        if self.tensors:
+            yield "comptime if CHECK_BOUNDS:"
+            yield f"    var outside = sprung(traps, {count})"
+            yield "    var story = describe(traps, outside) if outside >= 0 else String()"
+            yield "    free_traps(traps)"
+            yield "    if outside >= 0:"
+            yield "        return frame.raised(Code.BOUNDS, outside, story)"
+        if kernel.raises:
+            yield "if failed:"
+            yield "    return frame.raised(Code.RAISED, 0, text)"
+        if not kernel.returns:
+            yield "return frame.none()"
+        elif kernel.returns == "String":
+            yield "return frame.text(text)"
+        else:
+            yield "return result.object()"
+
+    def _dispatch(self, depth: int, bound: dict[str, str]) -> Iterator[str]:
+        if depth == len(self.kernel.parameters):
+            yield self._leaf(bound)
+            return
+        parameter = self.kernel.parameters[depth]
+        word = "if"
+        for choice in parameter.choices:
+            inner = {**bound, parameter.name: choice}
+            if self._allows(inner):
+                yield f"{word} {self._test(parameter, choice)}:"
+                word = "elif"
+                for line in self._dispatch(depth + 1, inner):
+                    yield f"    {line}"
+
+    def _allows(self, bound: dict[str, str]) -> bool:
+        try:
+            return self.where.allows(bound)
+        except UnknownConstraintError:  # the user named the dtypes and answers for them
+            return True
+
+    def _test(self, parameter: Parameter, choice: str) -> str:
+        if parameter.kind == "dtype":
+            return f"d{self.dtypes.index(parameter)} == {BY_NAME[choice].code}"
+        return f"n{self.ranks.index(parameter)} == {choice}"
+
+    def _leaf(self, bound: dict[str, str]) -> str:
+        passes = ["frame", "gil"]
+        if self.kernel.returns:
+            passes.append("text" if self.kernel.returns == "String" else "result")
+        for i, argument in enumerate(self.arguments):
+            if argument.is_tensor:
+                passes.append(f"r{i}, trap(traps, {i})")
+            else:
+                passes.append(f"x{i}")
+        inside = ", ".join(
+            f"DType.{bound[p.name]}" if p.kind == "dtype" else bound[p.name]
+            for p in self.kernel.parameters
+        )
+        inside = f"[{inside}]" if inside else ""
+        return f"_run_{self.kernel.symbol}{inside}({', '.join(passes)})"
