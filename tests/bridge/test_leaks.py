@@ -454,8 +454,10 @@ def test_libraries_are_freed(kinds):
     del kept
     gc.collect()
     assert [ref() for ref in watched] == [None] * 2
-    load("threads").reload()
-    assert_nothing_stays(lambda: (load("threads").reload(), gc.collect()), [kinds.add], 30)
+    again = lambda: load("threads").reload()  # noqa: E731
+    for _ in range(40):  # the caches of Python's own modules fill slowly
+        again()
+    assert_nothing_stays(again, [kinds.add], 40)
 
 
 def test_errors_hold_no_tensor_for_long(kinds):

@@ -1,13 +1,8 @@
 """Loading: options, packages, texts, reload, watch, pickle."""
 
-import copy
 import inspect
 import os
-import pickle
-import subprocess
-import sys
 
-import numpy as np
 import pytest
 import torch
 
@@ -296,93 +291,6 @@ def test_nothing_there(tmp_path):
     )
 
 
-# --- reload and watch ---------------------------------------------------------------------------
-
-
-def test_reload(file):
-    library = torchmojo.load(file)
-    old = library.fill
-    assert library.reload() is library
-    rewrite(file, source(" + 1"))
-    x = torch.zeros(2)
-    library.fill(x, 1.0)
-    assert x.tolist() == [1, 1]
-    library.reload()
-    library.fill(x, 1.0)
-    assert x.tolist() == [2, 2] and library.fill is not old
-    old(x, 1.0)  # a kernel taken before stays what it was
-    assert x.tolist() == [1, 1]
-
-
-def test_a_source_that_does_not_compile_keeps_the_old_kernels(file):
-    library = torchmojo.load(file)
-    rewrite(file, source(" + nothing"))
-    with pytest.raises(CompileError) as caught:
-        library.reload()
-    assert "use of unknown declaration 'nothing'" in str(caught.value)
-    x = np.zeros(2)
-    library.fill(x, 3.0)
-    assert x.tolist() == [3, 3]
-    rewrite(file, "def gone(): pass\n")
-    library.reload()
-    assert [k.__name__ for k in library] == ["gone"]
-
-
-def test_watch(file):
-    library = torchmojo.load(file, watch=True)
-    x = torch.zeros(2)
-    library.fill(x, 1.0)
-    same = library.fill
-    assert library.fill is same
-    rewrite(file, source(" + 1"))
-    library.fill(x, 1.0)
-    assert x.tolist() == [2, 2] and library.fill is not same
-    rewrite(file, source(" + nothing"))
-    with pytest.raises(CompileError):
-        library.fill(x, 1.0)
-    rewrite(file, source(" + 2"))
-    library.fill(x, 1.0)
-    assert x.tolist() == [3, 3]
-
-
-def test_watch_looks_at_imported_files_too(tmp_path):
-    (tmp_path / "k.mojo").write_text(
-        "from part import seven\ndef answer() -> Int: return seven()\n"
-    )
-    (tmp_path / "part.mojo").write_text("def seven() -> Int: return 7\n")
-    library = torchmojo.load(tmp_path / "k.mojo", watch=True)
-    assert library.answer() == 7
-    rewrite(tmp_path / "part.mojo", "def seven() -> Int: return 8\n")
-    assert library.answer() == 8
-
-
-# --- pickle -------------------------------------------------------------------------------------
-
-
-def test_pickle_to_a_spawned_worker(file, run_child):
-    out = run_child(
-        f"""
-        import pickle, sys
-        if __name__ == "__main__":
-            library = torchmojo.load({str(file)!r})
-            watched = torchmojo.load({str(file)!r}, watch=True)
-            sys.stdout.write(pickle.dumps([library, library.fill, watched]).hex())
-        """
-    )
-    library, kernel, watched = pickle.loads(bytes.fromhex(out))
-    x = np.zeros(2)
-    library.fill(x, 2.0)
-    kernel(x[1:], 3.0)
-    assert x.tolist() == [2, 3] and kernel.__name__ == "fill"
-    assert type(watched) is not type(library) and type(watched).__name__ == "_Watched"
-
-
-def test_copies_of_a_kernel_are_the_kernel(kinds):
-    for kernel in (copy.copy(kinds.echo_int), copy.deepcopy(kinds.echo_int)):
-        assert kernel(5) == 5
-    assert pickle.loads(pickle.dumps(kinds.echo_int))(6) == 6
-
-
 # --- the object itself --------------------------------------------------------------------------
 
 
@@ -406,27 +314,3 @@ def test_kernels_as_methods_and_callbacks(kinds):
     assert Holder().call(3) == 3
     assert list(map(kinds.echo_int, range(3))) == [0, 1, 2]
     assert sorted([3, 1], key=kinds.echo_int) == [1, 3]
-
-
-def test_a_worker_that_is_spawned(tmp_path):
-    """A process pool gets the library as the call that loads it again."""
-    (tmp_path / "k.mojo").write_text(source(), encoding="utf-8")
-    (tmp_path / "main.py").write_text(
-        "import concurrent.futures, multiprocessing\n"
-        "import numpy as np, torchmojo\n"
-        "def work(library, value):\n"
-        "    x = np.zeros(2)\n"
-        "    library.fill(x, value)\n"
-        "    return x.tolist()\n"
-        "if __name__ == '__main__':\n"
-        "    library = torchmojo.load('k.mojo')\n"
-        "    context = multiprocessing.get_context('spawn')\n"
-        "    with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as pool:\n"
-        "        print(list(pool.map(work, [library] * 2, [1.0, 2.0])))\n"
-        "        print(pool.submit(library.fill, np.zeros(2), 1.0).result())\n",
-        encoding="utf-8",
-    )
-    done = subprocess.run(
-        [sys.executable, "main.py"], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stdout) == (0, "[[1.0, 1.0], [2.0, 2.0]]\nNone\n"), done.stderr

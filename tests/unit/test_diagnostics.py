@@ -16,9 +16,8 @@ def explain(stderr: str) -> str:
 
 
 def test_syntax_errors_are_kept_with_carets_and_fixes():
-    assert (
-        explain(
-            """\
+    assert explain(
+        """\
 /tmp/build/kernels.mojo:3:1: error: 'fn' has been removed; use 'def' instead
 fn f(a: Tensor[DType.float32, 1]):
 ^~
@@ -28,10 +27,9 @@ Imported from /tmp/build/glue.mojo:3:
 def g(a: Tensor[DType.float32, 1], b: Int) -> Float32
                                                      ^
 """
-            + TAIL
-        )
-        == (
-            """\
+        + TAIL
+    ) == (
+        """\
 kernels.mojo:3:1: error: 'fn' has been removed; use 'def' instead
 fn f(a: Tensor[DType.float32, 1]):
 ^~
@@ -40,14 +38,12 @@ kernels.mojo:7:54: error: expected ':' in function definition
 def g(a: Tensor[DType.float32, 1], b: Int) -> Float32
                                                      ^
 hint: write `def` instead of `fn`, and `raises` after the arguments if the body may raise"""
-        )
     )
 
 
 def test_type_error_keeps_its_note():
-    assert (
-        explain(
-            """\
+    assert explain(
+        """\
 /tmp/build/kernels.mojo:6:12: error: invalid call to 'helper': value passed to 'x' cannot be \
 converted from 'StringLiteral["text"]' to 'Int'
     helper("text")
@@ -56,10 +52,9 @@ converted from 'StringLiteral["text"]' to 'Int'
 def helper(x: Int): pass
     ^
 """
-            + TAIL
-        )
-        == (
-            """\
+        + TAIL
+    ) == (
+        """\
 kernels.mojo:6:12: error: invalid call to 'helper': value passed to 'x' cannot be \
 converted from 'StringLiteral["text"]' to 'Int'
     helper("text")
@@ -67,14 +62,12 @@ converted from 'StringLiteral["text"]' to 'Int'
 kernels.mojo:3:5: note: function declared here
 def helper(x: Int): pass
     ^"""
-        )
     )
 
 
 def test_of_notes_elsewhere_only_the_words_are_kept():
-    assert (
-        explain(
-            """\
+    assert explain(
+        """\
 /tmp/build/kernels.mojo:19:42: error: invalid call to 'store': violated constraint
 def write(a: Tensor[DType.float32, 1]): a.store[1](0, 1.0)
                                         ~^~~~~~
@@ -88,16 +81,14 @@ evaluated to False, expected 'mut'
     def store[width: Int](self, i: Int, v: SIMD[Self.dtype, width]) where Self.mut:
         ^
 """
-            + TAIL
-        )
-        == (
-            """\
+        + TAIL
+    ) == (
+        """\
 kernels.mojo:19:42: error: invalid call to 'store': violated constraint
 def write(a: Tensor[DType.float32, 1]): a.store[1](0, 1.0)
                                         ~^~~~~~
 note: constraint declared here evaluated to False, expected 'mut'
 hint: a tensor that the kernel writes is declared `MutTensor`; `Tensor` can only be read"""
-        )
     )
 
 
@@ -191,9 +182,8 @@ def test_one_error_for_many_dtypes_is_shown_once():
 
 
 def test_error_of_the_glue_is_shown_at_the_users_function():
-    assert (
-        explain(
-            """\
+    assert explain(
+        """\
 /tmp/build/glue.mojo:13:36: error: invalid call to 'g': value passed to 'a' cannot be converted
         try: _ = user.g(view[dt, 1](n), 1)
                  ~~~~~~ ~~~~~~~~~~~^~~
@@ -206,16 +196,14 @@ def g(a: Tensor[DType.float32, 1], b: Int) raises -> Float32:
         try: _ = user.g(view[dt, 1](n), 1)
                                    ^
 """
-            + TAIL
-        )
-        == (
-            """\
+        + TAIL
+    ) == (
+        """\
 kernels.mojo:5:5: error: torchmojo cannot call this: invalid call to 'g': value passed to 'a' \
 cannot be converted
 def g(a: Tensor[DType.float32, 1], b: Int) raises -> Float32:
     ^
 note: .dtype of the first value is 'dt' but the second value is 'DType.float32'"""
-        )
     )
 
 

@@ -77,7 +77,7 @@ def is_plain_tensor(kind: type[Any]) -> bool:
         kind: ``torch.Tensor`` or a subclass.
     """
     torch: Any = sys.modules["torch"]
-    own = kind.__torch_dispatch__  # type: ignore[attr-defined]
+    own = kind.__torch_dispatch__
     if getattr(own, "__func__", own) is not torch._C._disabled_torch_dispatch_impl:
         inherited = torch.Tensor.__torch_dispatch__
         if getattr(own, "__func__", own) is not getattr(inherited, "__func__", inherited):

@@ -67,7 +67,8 @@ def refuse(
     value = values.get(argument.name)
     head = f"{contract.name}: {argument.name}"
     if code == Code.AXIS:
-        _refuse_axis(contract, argument, *divmod(detail, _PLACE), values)
+        place, axis = divmod(detail, _PLACE)
+        _refuse_axis(contract, argument, place, axis, values)
     if code == Code.PARTIAL_OVERLAP:
         _refuse_overlap(head, argument, contract.arguments[detail], values)
     if code == Code.BOUNDS:

@@ -102,7 +102,7 @@ def compile_library(
     Args:
         compiler: Compiler to use.
         glue_sources: Texts of the generated files. Each is compiled by a process of its own, side
-            by side, and all are linked into one library; only one where ``compiler.linker`` is None.
+            by side; all are linked into one library. One text where ``compiler.linker`` is None.
         include: Folders to look for modules in: the user's, and the one that holds torchmojo's
             Mojo package.
         out: Library to write. Its folder exists and is private to this build; the glue stays
