@@ -563,3 +563,73 @@ def test_a_list_emptied_by_another_thread(threads):
         threads.spin_list(tensors, 150)
         thread.join()
         assert tensors == []
+
+
+# --- every format of the buffer protocol ----------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def exporter():
+    """Give CPython's own test exporter, which can make any buffer."""
+    return pytest.importorskip("_testbuffer")
+
+
+@pytest.mark.parametrize(
+    ("formats", "dtype"),
+    [
+        (("f", "=f", "@f", "<f"), "f32"),
+        (("d", "<d"), "f64"),
+        (("e", "<e"), "f16"),
+        (("?", "<?"), "bool"),
+        (("B", "!B", ">B", "c"), "u8"),
+        (("b", ">b"), "i8"),
+        (("h", "<h"), "i16"),
+        (("i", "<l", "=l", "=i"), "i32"),
+        (("l", "@l", "q", "<q", "n"), "i64"),
+        (("H", "<H"), "u16"),
+        (("I", "<L", "=I"), "u32"),
+        (("L", "@L", "Q", "<Q", "N"), "u64"),
+    ],
+)
+def test_every_format(kinds, exporter, formats, dtype):
+    for text in formats:
+        value = b"\x01" if text == "c" else 1
+        thing = exporter.ndarray([value, value], shape=[2], format=text)
+        assert kinds.first(thing) == 1
+        assert torchmojo.explain(thing, kinds.first.x).given.startswith(f"{dtype}[2] cpu")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("s", b"a"), ("P", 7), ("3f", (1.0, 2.0, 3.0)), ("2i", (1, 2)), ("Bx", 1)]
+)
+def test_formats_of_no_dtype(kinds, refused, exporter, text, value):
+    thing = exporter.ndarray([value, value], shape=[2], format=text)
+    assert refused(DTypeError, kinds.total_float32, thing) == (
+        f"total_float32: x: wanted f32, given format {text!r}[2] cpu strides(1) read-only; "
+        "convert it to float32 first, which copies"
+    )
+
+
+def test_formats_in_foreign_order(kinds, refused, exporter):
+    for text in ("!h", ">f", ">q", "!d"):
+        thing = exporter.ndarray([1, 1], shape=[2], format=text)
+        assert refused(DTypeError, kinds.first, thing) == (
+            f"first: x: wanted native byte order, given format {text!r}; "
+            "write x.astype(x.dtype.newbyteorder('=')), which copies"
+        )
+
+
+def test_indirect_buffers(kinds, refused, exporter):
+    thing = exporter.ndarray([1, 2, 3, 4], shape=[4], format="f", flags=exporter.ND_PIL)
+    refused(DTypeError, kinds.first, thing)
+
+
+def test_values_that_cannot_be_printed(kinds, refused):
+    class Mute:
+        def __repr__(self):
+            raise RuntimeError("no words")
+
+    assert refused(ArgumentError, kinds.echo_int, Mute()) == (
+        "echo_int: x: wanted an int for Int, given a value (Mute)"
+    )
+    refused(DTypeError, kinds.total_float32, Mute())

@@ -436,6 +436,26 @@ def test_a_condition_on_two_dtypes_together(kinds, refused):
     )
 
 
+def test_conditions_together_where_arguments_are_left_out(kinds, refused):
+    """What was not given takes the first choice that the condition allows."""
+    f, i = torch.zeros(2), torch.zeros(2, dtype=torch.int8)
+    assert kinds.paired(f) == kinds.paired(f, f) == kinds.paired(f, None) == "float32 float32"
+    assert kinds.paired(i) == kinds.paired(i, i) == "int8 int8"
+    assert refused(DTypeError, kinds.paired, i, f) == (
+        "paired: y: wanted what `where a == b and (a == DType.int8 or a == DType.float32)` allows, "
+        "given f32[2] cpu strides(1) beside x: i8[2] cpu strides(1)"
+    )
+    assert kinds.paired_lists([], []) == "float32 int8 0 0"
+    assert kinds.paired_lists([i], []) == "int8 float32 1 0"
+    assert kinds.paired_lists((), (i, i)) == "float32 int8 0 2"
+    assert kinds.paired_lists([], [f]) == "int8 float32 0 1"
+    assert "beside xs: i8[2]" in refused(DTypeError, kinds.paired_lists, [i], [i])
+    refused(DTypeError, kinds.paired_lists, [], [f.double()])
+    assert kinds.nothing_given() == "float16 2 False"
+    assert kinds.nothing_given(f.bfloat16()[None, None]) == "bfloat16 3 True"
+    refused(ShapeError, kinds.nothing_given, f.half())
+
+
 def test_dtypes_that_a_clause_names(kinds, refused):
     x = torch.tensor([1.5])
     assert kinds.narrow(x.to(torch.float8_e5m2)) == kinds.narrow(x.to(torch.float8_e4m3fn)) == "1.5"

@@ -367,3 +367,26 @@ def narrow[
 
 def halves[dtype: DType](x: Tensor[dtype, 1]) -> String where dtype.is_half_float():
     return String(x[0].cast[DType.float64]())
+
+
+def paired[
+    a: DType, b: DType
+](x: Tensor[a, 1], y: OptionalTensor[b, 1] = {}) -> String where a == b and (
+    a == DType.int8 or a == DType.float32
+):
+    """Takes two dtypes that must be equal, without saying so by one name."""
+    return String(t"{a} {b}")
+
+
+def paired_lists[
+    a: DType, b: DType
+](xs: TensorList[a, 1], ys: TensorList[b, 1]) -> String where (
+    a == DType.int8 and b == DType.float32
+) or (a == DType.float32 and b == DType.int8):
+    return String(t"{a} {b} {len(xs)} {len(ys)}")
+
+
+def nothing_given[
+    d: DType, r: Int
+](x: OptionalTensor[d, r] = {}) -> String where d.is_half_float() and r > 1:
+    return String(t"{d} {r} {Bool(x)}")

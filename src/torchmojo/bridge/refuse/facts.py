@@ -103,7 +103,10 @@ def show(thing: object) -> str:
             return str(facts(lease))
         finally:
             lease.release()
-    text = repr(thing)
+    try:
+        text = repr(thing)
+    except Exception:  # a message about a value must not fail because of the value
+        text = "a value"
     if len(text) > 60:
         text = text[:57] + "..."
     return f"{text} ({type(thing).__name__})"

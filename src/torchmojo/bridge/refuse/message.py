@@ -102,13 +102,9 @@ def _given_like(
     field = "dtype" if code == Code.DTYPE else "rank"
     if _is_given(values.get(argument.name)):
         return argument
-    return next(
-        a
-        for a in contract.arguments
-        if a.is_tensor
-        and getattr(a, field) == getattr(argument, field)
-        and _is_given(values.get(a.name))
-    )
+    given = [a for a in contract.arguments if a.is_tensor and _is_given(values.get(a.name))]
+    same = [a for a in given if getattr(a, field) == getattr(argument, field)]
+    return (same or given[::-1])[0]
 
 
 def _refuse_alone(

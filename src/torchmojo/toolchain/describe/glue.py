@@ -57,6 +57,10 @@ def _alias(module: str) -> str:
     return "user" if not module else "user_" + module.replace(".", "__")
 
 
+def _may_be_missing(user: tuple[int, Argument]) -> bool:
+    return user[1].optional or user[1].kind == "tensors"
+
+
 class _Writer:
     """Writes the two functions of one kernel."""
 
@@ -202,30 +206,20 @@ class _Writer:
 
     def _compare(self) -> Iterator[str]:
         """Compares what the signature ties together: dtypes, ranks, axes."""
-        for k, parameter in enumerate(self.dtypes):
-            yield f"var d{k} = -1"
-            users = [(i, a) for i, a in self.tensors if a.dtype == parameter.name]
+        for parameter in self.kernel.parameters:
+            variable = self._variable(parameter)
+            users = self._users(parameter)
+            field, code = ("dtype", "DTYPE") if parameter.kind == "dtype" else ("ndim", "RANK")
+            yield f"var {variable} = -1"
             for i, argument in users:
-                yield from self._meet(i, argument, f"d{k}", "dtype", "SAME_DTYPE")
-            yield f"if d{k} < 0:"
-            yield f"    d{k} = {BY_NAME[parameter.choices[0]].code}"
-            known = " or ".join(f"d{k} == {BY_NAME[c].code}" for c in parameter.choices)
-            yield f"if not ({known}):"
-            yield f"    return frame.refuse(Code.DTYPE, {users[0][0]})"
+                yield from self._meet(i, argument, variable, field, f"SAME_{code}")
+            known = " or ".join(self._test(parameter, choice) for choice in parameter.choices)
+            yield f"if {variable} >= 0 and not ({known}):"
+            yield f"    return frame.refuse(Code.{code}, {users[0][0]})"
         for i, argument in self.tensors:
             if self.kernel.parameter(argument.dtype) is None:
                 yield f"var f{i} = {BY_NAME[argument.dtype].code}"
                 yield from self._meet(i, argument, f"f{i}", "dtype", "DTYPE")
-        for k, parameter in enumerate(self.ranks):
-            yield f"var n{k} = -1"
-            users = [(i, a) for i, a in self.tensors if a.rank == parameter.name]
-            for i, argument in users:
-                yield from self._meet(i, argument, f"n{k}", "ndim", "SAME_RANK")
-            yield f"if n{k} < 0:"
-            yield f"    n{k} = {parameter.choices[0]}"
-            known = " or ".join(f"n{k} == {c}" for c in parameter.choices)
-            yield f"if not ({known}):"
-            yield f"    return frame.refuse(Code.RANK, {users[0][0]})"
         yield from self._compare_choices()
         names: dict[str, int] = {}
         for i, argument in self.tensors:
@@ -239,22 +233,46 @@ class _Writer:
                 yield from self._meet_axis(i, argument, f"a{names[name]}", axis)
 
     def _compare_choices(self) -> Iterator[str]:
-        """Refuses what the ``where`` clause forbids of parameters together."""
+        """Chooses for arguments that were not given; refuses what the ``where`` clause forbids."""
         parameters = self.kernel.parameters
-        all_of_them = [
-            dict(zip((p.name for p in parameters), choice, strict=True))
-            for choice in itertools.product(*(p.choices for p in parameters))
-        ]
-        allowed = [choice for choice in all_of_them if self._allows(choice)]
-        if len(allowed) < len(all_of_them):
-            known = " or ".join(
+        names = [p.name for p in parameters]
+        product = itertools.product(*(p.choices for p in parameters))
+        choices = [dict(zip(names, choice, strict=True)) for choice in product]
+        allowed = [choice for choice in choices if self._allows(choice)]
+        joint = len(allowed) < len(choices)
+        # A parameter is open where each tensor that has it may be left out, or is an empty list.
+        left_out = [p for p in parameters if all(map(_may_be_missing, self._users(p)))]
+        if left_out:
+            yield f"if {' or '.join(f'{self._variable(p)} < 0' for p in left_out)}:"
+            for number, choice in enumerate(allowed if joint else allowed[:1]):
+                known = [
+                    f"({self._test(p, choice[p.name])} or {self._variable(p)} < 0)"
+                    for p in (parameters if joint else ())
+                ]
+                yield f"    {'elif' if number else 'if'} {' and '.join(known) or 'True'}:"
+                for p in left_out:
+                    variable, value = self._variable(p), self._number(p, choice[p.name])
+                    yield f"        {variable} = {value} if {variable} < 0 else {variable}"
+        if joint:
+            known_all = " or ".join(
                 f"({' and '.join(self._test(p, choice[p.name]) for p in parameters)})"
                 for choice in allowed
             )
-            names = {p.name for p in parameters}
-            last = max(i for i, a in self.tensors if a.dtype in names or a.rank in names)
-            yield f"if not ({known}):"
-            yield f"    return frame.refuse(Code.DTYPE, {last}, -1)"
+            last = max(i for p in parameters for i, _ in self._users(p))
+            yield f"if not ({known_all}):"
+            yield f"    return frame.refuse(Code.DTYPE, {last})"
+
+    def _users(self, parameter: Parameter) -> list[tuple[int, Argument]]:
+        return [(i, a) for i, a in self.tensors if parameter.name in (a.dtype, a.rank)]
+
+    def _variable(self, parameter: Parameter) -> str:
+        if parameter.kind == "dtype":
+            return f"d{self.dtypes.index(parameter)}"
+        return f"n{self.ranks.index(parameter)}"
+
+    @staticmethod
+    def _number(parameter: Parameter, choice: str) -> str:
+        return str(BY_NAME[choice].code) if parameter.kind == "dtype" else choice
 
     def _meet(
         self, i: int, argument: Argument, variable: str, field: str, code: str
@@ -359,9 +377,7 @@ class _Writer:
             return True
 
     def _test(self, parameter: Parameter, choice: str) -> str:
-        if parameter.kind == "dtype":
-            return f"d{self.dtypes.index(parameter)} == {BY_NAME[choice].code}"
-        return f"n{self.ranks.index(parameter)} == {choice}"
+        return f"{self._variable(parameter)} == {self._number(parameter, choice)}"
 
     def _leaf(self, bound: dict[str, str]) -> str:
         passes = ["frame", "gil"]
