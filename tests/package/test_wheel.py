@@ -86,7 +86,7 @@ def test_wheel_holds_every_source_and_nothing_else(wheel):
     sources = {
         path.relative_to(package.parent).as_posix()
         for path in package.rglob("*")
-        if path.suffix in {".py", ".mojo"} or path.name == "py.typed"
+        if path.suffix in {".py", ".mojo", ".in"} or path.name == "py.typed"
     }
     assert packed == sources
     assert "torchmojo/py.typed" in packed

@@ -18,6 +18,13 @@ comptime _NAMES = 32
 comptime _MEND = 40
 
 
+def _put(tuple: Object, index: Int, item: Object, borrowed: Bool = False):
+    """Puts an object into a new tuple, which owns a reference from then on."""
+    if borrowed:
+        external_call["Py_IncRef", NoneType](item)
+    _ = external_call["PyTuple_SetItem", Int32](tuple, index, item)
+
+
 @fieldwise_init
 struct Frame(ImplicitlyCopyable):
     """The arguments of one call, borrowed from the caller for as long as the call lasts.
@@ -292,29 +299,31 @@ struct Frame(ImplicitlyCopyable):
             named = external_call["PyTuple_Size", Int](self.keywords)
         var total = self.count + named
         var args = external_call["PyTuple_New", Object](total)
-        if not args or not detail:
+        # PyObject_Vectorcall would be shorter, but CPython 3.10 has it only in its headers.
+        var call = external_call["PyTuple_New", Object](Int(6))
+        var number = new_int(code)
+        var place = new_int(index)
+        if not (args and call and number and place and detail):
             release(args)
+            release(call)
+            release(number)
+            release(place)
             release(detail)
             return None
         for i in range(total):
-            var item = self.args[unsafe_offset=i]
-            external_call["Py_IncRef", NoneType](item)
-            _ = external_call["PyTuple_SetItem", Int32](args, i, item)
-        var number = new_int(code)
-        var place = new_int(index)
+            _put(args, i, self.args[unsafe_offset=i], borrowed=True)
         var names = self.keywords
         if not names:
             names = Objects(unsafe_from_address=self.doors + Slot.NONE)[]
-        var result: Object = None
-        if number and place:
-            var stack = (self.kernel, number, place, detail, args, names)
-            result = external_call["PyObject_Vectorcall", Object](
-                word(address(self.kernel), _MEND), Pointer(to=stack), Int(6), Int(0)
-            )
-        release(number)
-        release(place)
-        release(detail)
-        release(args)
+        _put(call, 0, self.kernel, borrowed=True)
+        _put(call, 1, number)
+        _put(call, 2, place)
+        _put(call, 3, detail)
+        _put(call, 4, args)
+        _put(call, 5, names, borrowed=True)
+        var mend = word(address(self.kernel), _MEND)
+        var result = external_call["PyObject_Call", Object](mend, call, Int(0))
+        release(call)
         return result
 
     @always_inline
