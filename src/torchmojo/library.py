@@ -163,6 +163,15 @@ def _address(handle: ctypes.PyDLL, symbol: str) -> int:
     return ctypes.cast(getattr(handle, symbol), ctypes.c_void_p).value or 0
 
 
+def _named(dtypes: Any) -> Any:
+    """Takes ``torch.float32`` for ``"float32"``; anything else is left to be refused by name."""
+    if isinstance(dtypes, Mapping):
+        return {key: _named(value) for key, value in dtypes.items()}
+    if isinstance(dtypes, (list, tuple)):
+        return [d if isinstance(d, str) else str(d).removeprefix("torch.") for d in dtypes]
+    return dtypes
+
+
 def load(
     path: str | os.PathLike[str],
     *,
@@ -209,9 +218,9 @@ def load(
     """
     source = Path(path).absolute()
     options = Options(
-        dtypes=dtypes,
-        fast_math=fast_math,
-        bounds=bounds,
+        dtypes=_named(dtypes),
+        fast_math=bool(fast_math),
+        bounds=bool(bounds),
         include=tuple(Path(folder).absolute() for folder in include),
         target_cpu=target_cpu,
     )
@@ -281,9 +290,9 @@ def inline(
         temporary.write_bytes(text)
         temporary.replace(file)
     options = Options(
-        dtypes=dtypes,
-        fast_math=fast_math,
-        bounds=bounds,
+        dtypes=_named(dtypes),
+        fast_math=bool(fast_math),
+        bounds=bool(bounds),
         include=tuple(Path(place).absolute() for place in include),
         shown="<inline>",
     )

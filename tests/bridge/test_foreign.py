@@ -5,6 +5,7 @@ import ctypes
 import gc
 import mmap
 import threading
+import types
 
 import numpy as np
 import pytest
@@ -633,3 +634,74 @@ def test_values_that_cannot_be_printed(kinds, refused):
         "echo_int: x: wanted an int for Int, given a value (Mute)"
     )
     refused(DTypeError, kinds.total_float32, Mute())
+
+
+# --- what an attacker found ---------------------------------------------------------------------
+
+
+def test_elements_wider_than_their_format_are_refused(kinds, refused):
+    """A ctypes union or packed structure exports the format `B` with elements of many bytes."""
+
+    class Union(ctypes.Union):
+        _fields_ = (("x", ctypes.c_double),)
+
+    class Packed(ctypes.Structure):
+        _pack_ = 1
+        _fields_ = (("a", ctypes.c_uint8), ("b", ctypes.c_uint8))
+
+    for kind in (Union, Packed):
+        things = (kind * 2)()
+        refused(DTypeError, kinds.total_float32, things)
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"data": (-8, False)},
+        {"data": (2**63, False)},
+        {"data": (2**64 + 64, False)},
+        {"shape": (2**64 + 4,)},
+        {"shape": (-1,)},
+        {"strides": (2**66 + 4,)},
+        {"strides": (4, 4)},
+        {"typestr": "<"},
+        {"data": (64,)},
+        {"shape": None},
+    ],
+    ids=str,
+)
+def test_array_interfaces_that_lie(kinds, refused, facts):
+    true = {"data": (64, False), "shape": (4,), "typestr": "<f4", "version": 3}
+    liar = types.SimpleNamespace(__array_interface__={**true, **facts})
+    text = refused(NoDataError, kinds.total_float32, liar)
+    assert text.startswith("total_float32: x: wanted ")
+
+
+def test_a_collection_while_a_list_is_taken_frees_nothing_that_was_read(run_child):
+    """The tuple that holds a list may start a collection, whose finalizers free a storage."""
+    assert "refused or right" in run_child(
+        """
+        import gc
+        class Finalizer:
+            def __init__(self, x):
+                self.x, self.me = x, self
+            def __del__(self):
+                self.x.untyped_storage().resize_(0)
+        kernels = torchmojo.inline('''
+        from torchmojo import MutTensor, TensorList
+        def add_all(dst: MutTensor[DType.float32, 1], xs: TensorList[DType.float32, 1]):
+            for k in range(len(xs)):
+                for i in range(dst.dim(0)):
+                    dst[i] += xs[k][i % xs[k].dim(0)]
+        ''')
+        x, xs = torch.zeros(1 << 22), [torch.ones(4)] * 25
+        gc.collect(); gc.disable()
+        Finalizer(x)
+        gc.set_threshold(1); gc.enable()
+        try:
+            kernels.add_all(x, xs)
+        except torchmojo.NoDataError:
+            pass
+        print("refused or right")
+        """
+    )

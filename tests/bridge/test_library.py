@@ -314,3 +314,8 @@ def test_kernels_as_methods_and_callbacks(kinds):
     assert Holder().call(3) == 3
     assert list(map(kinds.echo_int, range(3))) == [0, 1, 2]
     assert sorted([3, 1], key=kinds.echo_int) == [1, 3]
+
+
+def test_dtypes_of_torch_are_names(load_kernels):
+    library = load_kernels("numbers", dtypes={"fma": [torch.float32, "float64"]})
+    assert library.fma.contract.parameters[0].choices == ("float32", "float64")

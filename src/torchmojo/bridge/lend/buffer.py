@@ -43,10 +43,16 @@ _BY_FORMAT |= {"Zf": BY_NAME["complex64"], "Zd": BY_NAME["complex128"]}  # NumPy
 NATIVE = "<" if sys.byteorder == "little" else ">"
 
 
+_VARYING = ("l", "L", "n", "N")  # C's long and ssize_t: their width is the platform's
+
+
 def _format(text: str, itemsize: int) -> tuple[DTypeInfo | None, bool]:
     """Returns the dtype of a format string, and whether its bytes are in foreign order."""
     order, letter = (text[0], text[1:]) if text[:1] in tuple("@=<>!") else ("@", text)
     info = _BY_FORMAT.get(letter)
+    if info is not None and info.width != itemsize and letter not in _VARYING:
+        # A union or a packed structure of ctypes: format `B`, and elements that are no bytes.
+        return None, False
     if info is not None and info.width != itemsize:
         # `l` is 4 bytes in standard sizes and 8 in native ones.
         info = next(

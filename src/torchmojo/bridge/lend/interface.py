@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from torchmojo.bridge.lend.buffer import NATIVE
-from torchmojo.bridge.lend.lease import Lease, contiguous, in_elements
+from torchmojo.bridge.lend.lease import Lease, contiguous, in_elements, reach
 from torchmojo.dtypes import BY_NAME
-from torchmojo.errors import DTypeError, NoDataError
+from torchmojo.errors import DTypeError, NoDataError, TorchmojoError
 
 __all__ = ["from_array_interface"]
+
+_TOP = 2**63 - 1
 
 
 def from_array_interface(thing: Any, what: str) -> Lease:
@@ -27,7 +30,18 @@ def from_array_interface(thing: Any, what: str) -> Lease:
         LayoutError: A stride is no multiple of the element size.
         NoDataError: There is no address.
     """
-    facts = thing.__array_interface__
+    try:
+        return _read(thing, thing.__array_interface__, what)
+    except (KeyError, IndexError, TypeError, ValueError, OverflowError) as error:
+        if isinstance(error, TorchmojoError):
+            raise
+        raise NoDataError(
+            f"{what}: wanted a whole __array_interface__, given one that cannot be read: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+
+
+def _read(thing: Any, facts: Any, what: str) -> Lease:
     text = facts["typestr"]
     width = int(text[2:])
     kind, plain = text[1], (i for i in BY_NAME.values() if i.name != "bfloat16")
@@ -43,13 +57,20 @@ def from_array_interface(thing: Any, what: str) -> Lease:
         )
     address, read_only = facts["data"]
     shape = tuple(facts["shape"])
-    steps = facts.get("strides") or contiguous(shape, width)
+    steps = tuple(facts.get("strides") or contiguous(shape, width))
+    strides = in_elements(steps, shape, width, what)
+    low, high = reach(address, shape, strides, width)
+    if any(n < 0 for n in shape) or math.prod(shape) > _TOP or not 0 <= low <= high <= _TOP:
+        raise NoDataError(
+            f"{what}: wanted memory below 2^63 bytes, given __array_interface__ shape {shape} "
+            f"strides {steps} at {address}"
+        )
     return Lease(
         (thing, facts),
         None,
         data=address,
         shape=shape,
-        strides=in_elements(tuple(steps), shape, width, what),
+        strides=strides,
         dtype=dtype,
         type_name=dtype.short if dtype else f"typestr {text!r}",
         read_only=bool(read_only),

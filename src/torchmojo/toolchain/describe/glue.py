@@ -160,6 +160,11 @@ class _Writer:
             yield f"if not slots[{i}]:"
             yield "    return frame.refuse(Code.COUNT)"
         yield "var code = Code.OK"
+        for i, argument in self.tensors:
+            if argument.kind == "tensors":
+                yield f"var r{i} = Records()"
+                yield f"code = frame.hold(slots[{i}], r{i})"
+                yield from self._refuse(i)
         # Outputs first: opening one may copy a lazily cloned storage, and an input that is a view
         # of the same storage must be looked at after that.
         for i, argument in sorted(enumerate(self.arguments), key=lambda each: not each[1].writes):
@@ -196,11 +201,9 @@ class _Writer:
         yield from self._refuse(i)
 
     def _read_list_of_tensors(self, i: int, argument: Argument) -> Iterator[str]:
-        yield f"var r{i} = Records()"
-        yield (
-            f"code = frame.tensors(slots[{i}], r{i}, {argument.writes}, {self._rank(argument)}, "
-            f"{_LAYOUT_CODES[argument.layout]}, {argument.takes_complex})"
-        )
+        layout = _LAYOUT_CODES[argument.layout]
+        facts = f"{argument.writes}, {self._rank(argument)}, {layout}, {argument.takes_complex}"
+        yield f"code = frame.tensors(r{i}, {facts})"
         yield "if code != Code.OK:"
         yield f"    return frame.refuse(code, {i}, r{i}.failed)"
 

@@ -170,20 +170,40 @@ struct Frame(ImplicitlyCopyable):
             return external_call["PyList_GetItem", Object](slot, index)
         return external_call["PyTuple_GetItem", Object](slot, index)
 
+    def hold(mut self, slot: Object, mut records: Records) -> Int:
+        """Makes a tuple of a list argument's tensors, which the call holds.
+
+        The caller holds the list, not what is in it: another thread may take a tensor out of the
+        list while the kernel runs. The tuple may start a garbage collection, and that may run code
+        which frees a storage; so it is made before any record is read.
+
+        Args:
+            slot: The argument.
+            records: Told where the tuple is; it stays 0 for anything but a list or tuple.
+
+        Returns:
+            `Code.OK`, or `Code.NO_DATA` where there is no memory for it.
+        """
+        if self.length(slot) < 0:
+            return Code.OK
+        var kept = external_call["PySequence_Tuple", Object](slot)
+        var code = keep(kept, self.blocks)
+        if code == Code.OK:
+            records.kept = address(kept)
+        return code
+
     def tensors(
         mut self,
-        slot: Object,
         mut records: Records,
         writes: Bool,
         rank: Int,
         layout: Int,
         parts: Bool,
     ) -> Int:
-        """Reads and checks a list or tuple of tensors.
+        """Reads and checks the tensors of a list argument.
 
         Args:
-            slot: The argument.
-            records: Filled in.
+            records: From `hold`; filled in.
             writes: Whether the kernel writes them.
             rank: Number of axes, -1 for any.
             layout: Code of the layout.
@@ -192,18 +212,12 @@ struct Frame(ImplicitlyCopyable):
         Returns:
             A `Code`; `records.failed` says which tensor it is about.
         """
-        var count = self.length(slot)
-        if count < 0:
+        if records.kept == 0:
             return Code.SCALAR
-        # The caller holds the list, not what is in it: another thread may take a tensor out of the
-        # list while the kernel runs.
-        var kept = external_call["PySequence_Tuple", Object](slot)
-        if keep(kept, self.blocks) != Code.OK:
-            return Code.NO_DATA
-        for k in range(count):
+        for k in range(external_call["PyTuple_Size", Int](records.kept)):
             records.failed = k
             var record = Record()
-            var item = external_call["PyTuple_GetItem", Object](kept, k)
+            var item = external_call["PyTuple_GetItem", Object](records.kept, k)
             var code = acquire(self.doors, item, record, self.blocks, writes, rank, layout, parts)
             if code != Code.OK:
                 return code

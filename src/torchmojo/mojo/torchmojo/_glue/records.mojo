@@ -13,6 +13,8 @@ struct Records(Movable):
     """One record a tensor."""
     var words: List[Int]
     """Sizes and strides of all tensors, one tensor after another."""
+    var kept: Int
+    """Address of the tuple that holds the tensors for the call, or 0."""
     var failed: Int
     """Index of the tensor that was refused."""
 
@@ -20,6 +22,7 @@ struct Records(Movable):
         """Makes an empty list."""
         self.list = []
         self.words = []
+        self.kept = 0
         self.failed = -1
 
     def add(mut self, record: Record):
