@@ -60,10 +60,12 @@ class Library:
 
         A ``__getattr__`` on the class, even unused, would add more to a call than all its checks.
         """
-        for name in self._kernels:
-            self.__dict__.pop(name, None)
+        # New ones first, then those that are gone: another thread never misses a kernel that stays.
+        gone = self._kernels.keys() - kernels.keys()
         self._kernels = kernels
         self.__dict__.update({n: k for n, k in kernels.items() if not hasattr(Library, n)})
+        for name in gone:
+            self.__dict__.pop(name, None)
 
     def __getitem__(self, name: str) -> Any:
         """Returns a kernel by its name."""
