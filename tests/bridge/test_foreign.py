@@ -705,3 +705,11 @@ def test_a_collection_while_a_list_is_taken_frees_nothing_that_was_read(run_chil
         print("refused or right")
         """
     )
+
+
+def test_a_dtype_that_differs_keeps_no_export(kinds):
+    """The exception lives on, the buffer that it speaks of is free again."""
+    source = bytearray(8)
+    with pytest.raises(DTypeError):
+        kinds.add(torch.zeros(8), source, torch.zeros(8))
+    source.extend(b"x")

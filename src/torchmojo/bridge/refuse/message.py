@@ -107,6 +107,11 @@ def _given_like(
     return (same or given[::-1])[0]
 
 
+def _is_read(value: Any) -> bool:
+    """Returns whether a value can be looked at as it is, without borrowing it."""
+    return is_torch_tensor(value) or isinstance(value, Lease)
+
+
 def _refuse_alone(
     contract: KernelContract,
     argument: Argument,
@@ -116,7 +121,7 @@ def _refuse_alone(
     values: dict[str, Any],
 ) -> NoReturn:
     """Raises what the slow checks of one argument find."""
-    thing = value if is_torch_tensor(value) or isinstance(value, Lease) else borrow(value, head)
+    thing = value if _is_read(value) else borrow(value, head)
     try:
         given = show(thing)
         for check in checks(contract, argument, thing):
@@ -162,8 +167,15 @@ def _refuse_difference(
         other = f"{other}[0]"
     text = f"{head}: wanted the {field} of {other}, {show(first)}, given {show(value)}; "
     if code == Code.SAME_DTYPE:
-        mine, theirs = (x if is_torch_tensor(x) else borrow(x, head) for x in (value, first))
-        raise DTypeError(text + dtype_advice(facts(mine), (facts(theirs).dtype,), mine))
+        pair = [x if _is_read(x) else borrow(x, head) for x in (value, first)]
+        try:
+            advice = dtype_advice(facts(pair[0]), (facts(pair[1]).dtype,), pair[0])
+        finally:
+            # As in _refuse_alone: the exception must not keep the lender's memory.
+            for thing, passed in zip(pair, (value, first), strict=True):
+                if thing is not passed:
+                    thing.release()
+        raise DTypeError(text + advice)
     raise ShapeError(f"{text}reshape one of them")
 
 
