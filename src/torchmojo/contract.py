@@ -115,6 +115,11 @@ class KernelContract:
         """How many arguments have no default."""
         return sum(argument.required for argument in self.arguments)
 
+    @property
+    def makes_tensor(self) -> bool:
+        """Whether it returns a tensor of its own."""
+        return self.returns.startswith("OwnedTensor[")
+
     def parameter(self, name: str) -> Parameter | None:
         """Returns the compile-time parameter of that name, if there is one.
 

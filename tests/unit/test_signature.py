@@ -278,8 +278,8 @@ CANNOT = (
     f"{', '.join(SCALARS)}, String, StaticString, or an Optional or List of these"
 )
 RESULT = (
-    f"cannot go to Python; wanted nothing, {', '.join(SCALARS)}, String or Scalar of a dtype "
-    "parameter"
+    f"cannot go to Python; wanted nothing, {', '.join(SCALARS)}, String, Scalar of a dtype "
+    "parameter or OwnedTensor"
 )
 REFUSED = {
     "type": (overload(X, arg("y", "Dict[String, Int]")), f"argument y: Dict[String, Int] {CANNOT}"),

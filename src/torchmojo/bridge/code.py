@@ -35,3 +35,4 @@ class Code(IntEnum):
     BOUNDS = 22
     NONE = 23
     CONJ_BIT = 24
+    ADOPT = 25

@@ -10,6 +10,7 @@ import sys
 from typing import Any
 
 from torchmojo.bridge import aten, doors
+from torchmojo.bridge.adopt import adopt
 from torchmojo.bridge.code import Code
 from torchmojo.bridge.kernel import spell
 from torchmojo.bridge.lend import Lease, borrow
@@ -48,6 +49,8 @@ def mend(
         TorchmojoError: One of its subclasses, by reason.
     """
     contract: KernelContract = kernel.contract
+    if code == Code.ADOPT:
+        return adopt(detail)
     if code == Code.RAISED:
         raise KernelError(f"{contract.name}: {detail}")
     values = _bind(contract, args, names)

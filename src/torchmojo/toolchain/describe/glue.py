@@ -110,12 +110,12 @@ class _Writer:
             yield f"    {call}"
         elif kernel.returns == "String":
             yield f"    text = {call}"
+        elif kernel.makes_tensor:
+            yield f"    result.own({call}.into_dlpack())"
         elif kernel.returns == "Bool":
             yield f"    result.set(Scalar[DType.bool]({call}))"
-        elif kernel.returns == "Int":
-            yield f"    result.set(Int64({call}))"
-        elif kernel.returns == "UInt":
-            yield f"    result.set(UInt64({call}))"
+        elif kernel.returns in ("Int", "UInt"):
+            yield f"    result.set({kernel.returns}64({call}))"
         else:
             yield f"    result.set({call})"
 
@@ -348,6 +348,8 @@ class _Writer:
             yield "    var story = describe(traps, outside) if outside >= 0 else String()"
             yield "    free_traps(traps)"
             yield "    if outside >= 0:"
+            if kernel.makes_tensor:
+                yield "        result.drop()"
             yield "        return frame.raised(Code.BOUNDS, outside, story)"
         if kernel.raises:
             yield "if failed:"
@@ -356,6 +358,8 @@ class _Writer:
             yield "return frame.none()"
         elif kernel.returns == "String":
             yield "return frame.text(text)"
+        elif kernel.makes_tensor:
+            yield "return frame.adopt(result.managed)"
         else:
             yield "return result.object()"
 

@@ -383,7 +383,9 @@ def _read_result(result: Mapping[str, Any] | None, parameters: tuple[Parameter, 
     scalar = re.fullmatch(r"Scalar\[(\w+)\]", text)
     if text in (*SCALARS, "String") or (scalar and scalar[1] in {p.name for p in parameters}):
         return text
+    if re.fullmatch(r"OwnedTensor\[(\.?\w+), (Int\(\d+\)|\w+)\]", text):
+        return text
     raise _Unsupported(
-        f"result {text} cannot go to Python; wanted nothing, {', '.join(SCALARS)}, String or "
-        "Scalar of a dtype parameter"
+        f"result {text} cannot go to Python; wanted nothing, {', '.join(SCALARS)}, String, "
+        "Scalar of a dtype parameter or OwnedTensor"
     )

@@ -84,6 +84,8 @@ def _type(argument: Argument, names: set[str]) -> str:
 
 def _result(kernel: KernelContract) -> str:
     """Returns the Python type of a kernel's result, which may depend on a dtype."""
+    if kernel.makes_tensor:
+        return "torch.Tensor"
     if not kernel.returns.startswith("Scalar["):
         return _python(kernel.returns) if kernel.returns else "None"
     parameter = kernel.parameter(kernel.returns[len("Scalar[") : -1])

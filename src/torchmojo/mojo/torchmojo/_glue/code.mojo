@@ -54,3 +54,5 @@ struct Code:
     """None for an argument that is not optional."""
     comptime CONJ_BIT = 24
     """A lazily conjugated view: memory holds the values with the other imaginary sign."""
+    comptime ADOPT = 25
+    """No refusal: the kernel made a tensor that Python is to own."""

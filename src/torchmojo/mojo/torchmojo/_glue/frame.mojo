@@ -11,6 +11,7 @@ from torchmojo._glue.overlap import overlaps_in_part, overlaps_itself
 from torchmojo._glue.record import Record
 from torchmojo._glue.records import Records
 from torchmojo._glue.slots import Slots
+from torchmojo._managed import into_capsule
 
 # Offsets in a kernel object; `torchmojo.bridge.kernel` lays it out.
 comptime _DOORS = 24
@@ -367,6 +368,24 @@ struct Frame(ImplicitlyCopyable):
             state: What `release_gil` returned.
         """
         external_call["PyEval_RestoreThread", NoneType](state)
+
+    def adopt(mut self, managed: Int) -> Object:
+        """Hands a tensor that the kernel made to Python, which owns it from now on.
+
+        Args:
+            managed: Address of its managed tensor.
+
+        Returns:
+            A torch tensor or a NumPy array over the same memory.
+        """
+        var capsule = into_capsule(managed)
+        if capsule == 0:
+            return None
+        return self._mend(
+            Code.ADOPT,
+            0,
+            Object(Pointer[NoneType, MutUntrackedOrigin](unsafe_from_address=capsule)),
+        )
 
     def text(self, value: String) -> Object:
         """Returns a new str object.

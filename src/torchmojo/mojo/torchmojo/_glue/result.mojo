@@ -3,6 +3,7 @@
 from std.ffi import external_call
 
 from torchmojo._glue.python import Object
+from torchmojo._managed import UnsafeTensorHandle
 
 
 struct Result(ImplicitlyCopyable):
@@ -16,9 +17,12 @@ struct Result(ImplicitlyCopyable):
     """The number of kinds 2 and 4."""
     var real: Float64
     """The number of kind 3."""
+    var managed: Int
+    """Address of a managed tensor that the kernel made; 0 for none. Python gets it or frees it."""
 
     def __init__(out self):
         """Makes an empty result."""
+        self.managed = 0
         self.kind = 0
         self.signed = 0
         self.unsigned = 0
@@ -46,6 +50,21 @@ struct Result(ImplicitlyCopyable):
         else:
             self.kind = 1
             self.signed = value.cast[DType.int64]()
+
+    @always_inline
+    def own(mut self, managed: Int):
+        """Keeps a tensor that the kernel made.
+
+        Args:
+            managed: Address of its managed tensor.
+        """
+        self.managed = managed
+
+    def drop(mut self):
+        """Frees the tensor of a call that failed after the kernel made it."""
+        if self.managed != 0:
+            UnsafeTensorHandle(unsafe_from_address=self.managed).release()
+            self.managed = 0
 
     def object(self) -> Object:
         """Returns a new Python object; the GIL is held.
