@@ -98,6 +98,7 @@ def test_memory_is_freed_once(owned):
     for _ in range(50_000):
         owned.ramp(4096)
         owned.handed_on(4096)
+        owned.through_torch(4096)
     assert resident() - before < 8 * 2**20
 
 
@@ -107,6 +108,23 @@ def test_the_last_holder_frees_it_on_any_thread(owned):
     thread.start()
     thread.join()
     assert holders == []
+
+
+def test_torch_takes_it_from_mojo(owned):
+    assert owned.through_torch(5) == 1
+
+
+def test_torch_takes_nothing_where_it_is_not_imported(run_child):
+    text = run_child(
+        "import torchmojo\n"
+        "kernels = torchmojo.load(KERNELS / 'owned.mojo')\n"
+        "try:\n    kernels.through_torch(5)\n"
+        "except torchmojo.KernelError as error:\n    print(error)\n",
+        bare=True,
+    )
+    assert text.strip() == (
+        "through_torch: into_torch: wanted torch 2.11 or newer in this process, given none"
+    )
 
 
 def test_numpy_where_torch_is_not_imported(run_child):
@@ -145,8 +163,36 @@ def test_numpy_where_torch_is_not_imported(run_child):
             "    var made = make(n)\n    made^.release()\n    made^.release()\n    return n",
             "use of uninitialized value 'made'",
         ),
+        (
+            "    var handle = make(n).into_handle()\n    return n",
+            "abandoned without being explicitly destroyed",
+        ),
+        (
+            "    var handle = make(n).into_handle()\n    var other = handle\n"
+            "    handle^.release()\n    other^.release()\n    return n",
+            "cannot be implicitly copied",
+        ),
+        (
+            "    var handle = make(n).into_handle()\n    var address = handle^.into_address()\n"
+            "    handle^.release()\n    return address",
+            "use of uninitialized value 'handle'",
+        ),
+        (
+            "    var tensor = make(n).into_torch()\n    return tensor.address()",
+            "abandoned without being explicitly destroyed",
+        ),
     ],
-    ids=["forgotten", "copied", "used after release", "view after release", "released twice"],
+    ids=[
+        "forgotten",
+        "copied",
+        "used after release",
+        "view after release",
+        "released twice",
+        "handle forgotten",
+        "handle copied",
+        "handle used after its end",
+        "torch tensor forgotten",
+    ],
 )
 def test_the_compiler_refuses(body, wanted):
     with pytest.raises(torchmojo.CompileError, match=wanted):

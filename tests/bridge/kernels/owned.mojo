@@ -51,3 +51,13 @@ def handed_on(n: Int) raises -> Int:
     var handle = made^.into_handle()
     handle^.release()
     return n
+
+
+def through_torch(n: Int) raises -> Int:
+    """Makes a tensor, gives it to torch and drops it there."""
+    var made = OwnedTensor[DType.float32, 2](IndexList[2](n, 3))
+    made.view()[0, 0] = 1
+    var tensor = made^.into_torch()
+    var handle = tensor.address()
+    tensor^.release()
+    return 1 if handle != 0 else 0

@@ -2,7 +2,8 @@
 
 from std.ffi import external_call
 from std.memory import Pointer
-from std.sys import CompilationTarget
+
+from torchmojo._torch import torch_symbol
 
 comptime GRAIN = 32768
 """Iterations that are worth a thread of their own, as `at::internal::GRAIN_SIZE`."""
@@ -14,37 +15,12 @@ comptime _ParallelFor = def(Int64, Int64, Int64, _RangeFn, _Context) thin abi("C
 
 comptime _GetNumThreads = def(Pointer[UInt32, MutAnyOrigin]) thin abi("C") -> Int32
 
-comptime _RTLD_LAZY = 1
-comptime _RTLD_NOLOAD_LINUX = 4
-comptime _RTLD_NOLOAD_MACOS = 16
-
-
-@no_inline
-def _torch_symbol(name: StaticString) -> Int:
-    """Returns the address of a function of libtorch, or 0 in a process without torch.
-
-    The library is only looked for, never loaded: a program that has not imported torch stays on
-    one thread. Half a microsecond, paid only by loops above their grain.
-    """
-    var library = "libtorch_cpu.so"
-    var mode = Int32(_RTLD_LAZY | _RTLD_NOLOAD_LINUX)
-    comptime if CompilationTarget.is_macos():
-        library = "@rpath/libtorch_cpu.dylib"
-        mode = Int32(_RTLD_LAZY | _RTLD_NOLOAD_MACOS)
-    var handle = external_call["dlopen", Int](library.as_c_string_span(), mode)
-    if handle == 0:
-        return 0
-    var address = external_call["dlsym", Int](handle, name.as_c_string_span())
-    # dlopen counted a reference; torch itself stays loaded without ours.
-    _ = external_call["dlclose", Int32](handle)
-    return address
-
 
 def parallel_for[F: def(Int, Int) -> None](body: F, n: Int, grain: Int = GRAIN):
     """Calls `body(start, end)` on ranges that cover `0 ..< n` once, on torch's threads.
 
     Respects `torch.set_num_threads`. Runs on the calling thread where `n <= grain`, where torch is
-    not loaded, and inside another parallel loop. Ranges may run at the same time and in any order,
+    not loaded, in a forked child, and inside another parallel loop. Ranges may run at the same time and in any order,
     so `body` must not write what another range reads or writes.
 
     Parameters:
@@ -57,10 +33,10 @@ def parallel_for[F: def(Int, Int) -> None](body: F, n: Int, grain: Int = GRAIN):
     """
     if n <= 0:
         return
-    if n <= grain:
+    if n <= grain or _is_forked():
         body(0, n)
         return
-    var address = _torch_symbol("torch_parallel_for")
+    var address = torch_symbol("torch_parallel_for")
     if address == 0:
         body(0, n)
         return
@@ -80,13 +56,32 @@ def parallel_for[F: def(Int, Int) -> None](body: F, n: Int, grain: Int = GRAIN):
     )
 
 
+@no_inline
+def _is_forked() -> Bool:
+    """Tells whether this process was forked from one that had torchmojo.
+
+    The threads of torch's pool do not exist in such a child, and a loop would wait for them for
+    ever. Python sets the variable after a fork (`bridge/fork.py`); a program that such a child
+    starts inherits it, but has another process number.
+
+    Returns:
+        True where a loop has to stay on its own thread.
+    """
+    var text = external_call["getenv", Int]("TORCHMOJO_FORKED".as_c_string_span())
+    if text == 0:
+        return False
+    return external_call["atoi", Int32](text) == external_call["getpid", Int32]()
+
+
 def num_threads() -> Int:
     """Tells how many threads a parallel loop may use.
 
     Returns:
-        Torch's setting, or 1 without torch.
+        Torch's setting, or 1 without torch and in a forked child.
     """
-    var address = _torch_symbol("torch_get_num_threads")
+    if _is_forked():
+        return 1
+    var address = torch_symbol("torch_get_num_threads")
     if address == 0:
         return 1
     var count = UInt32(1)
