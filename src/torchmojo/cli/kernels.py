@@ -48,7 +48,7 @@ def show(
     if as_json:
         print_json(contract.to_json())
         return
-    from torchmojo.bridge.kernel import describe
+    from torchmojo.spelling import describe
 
     print("\n\n".join(describe(kernel) for kernel in contract.kernels))
     for name, reason in contract.skipped.items():
@@ -108,8 +108,8 @@ def build(
     options = _options(dtypes, include, fast_math=fast_math, target_cpu=target_cpu)
     made = export(_source(file), out, options, force=force)
     names = [kernel.name for kernel in made.contract.kernels]
-    runtime = [name for name in made.manifest.files if name.endswith(".so")]
-    runtime.remove("library.so")
+    own = ("library.so", "memory.so")
+    runtime = [n for n in made.manifest.files if n.endswith(".so") and n not in own]
     if as_json:
         print_json(
             {

@@ -15,6 +15,7 @@ from torchmojo._version import __version__
 from torchmojo.contract import Contract
 from torchmojo.errors import LibraryError
 from torchmojo.toolchain.compile.compiler import Compiler, find_compiler
+from torchmojo.toolchain.core import build_core
 from torchmojo.toolchain.describe.stub import write_stub
 from torchmojo.toolchain.export.elf import read_dynamic, set_runpath
 from torchmojo.toolchain.export.manifest import Manifest, digest, own_names, platform
@@ -113,6 +114,9 @@ def export(source: Path, folder: Path, options: Options, *, force: bool = False)
     work = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
         runtime = _copy_libraries(built, compiler, work)
+        # For copies and exports on machines without a compiler; it needs no library of Mojo's.
+        shutil.copyfile(build_core("memory", wanted), work / "memory.so")
+        set_runpath(work / "memory.so", "$ORIGIN")  # not the builder's folders
         _write_texts(built, compiler, runtime, work)
         manifest = Manifest(
             name=built.contract.name,

@@ -1,0 +1,1 @@
+"""Copies between tensors of any strides."""
