@@ -62,6 +62,8 @@ def leave_folder(namespace: dict[str, object]) -> None:
     namespace["__folder__"].close()
 
 
+pytest_plugins = ["torchmojo.testing.plugin"]
+
 PARSERS = [MojoFileParser(), PythonCodeBlockParser(doctest_optionflags=OPTIONS), SkipParser()]
 pages = Sybil(
     parsers=PARSERS,

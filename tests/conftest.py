@@ -17,6 +17,11 @@ hypothesis.settings.load_profile("torchmojo")
 ASTRONAUT_SHA256 = "88431cd9653ccd539741b555fb0a46b61558b301d4110412b5bc28b5e3ea6cb5"
 
 
+@pytest.fixture(autouse=True)
+def nothing_leaks(leak_check):
+    """Fail every test that leaves a handle, an export or a second free behind."""
+
+
 @pytest.fixture(scope="session")
 def asset() -> Callable[[str, str, str], Path]:
     """Give `asset(dist, suffix, sha256)`: the path of a file inside an installed package.

@@ -14,11 +14,16 @@ from torchmojo.errors import (
     BoundsError,
     CompileError,
     CompilerNotFoundError,
+    CopyError,
+    CopyWarning,
     DeviceError,
     DTypeError,
+    ExportError,
     GradError,
+    HandleError,
     KernelError,
     LayoutError,
+    LeakError,
     LibraryError,
     NoDataError,
     ReadOnlyError,
@@ -29,8 +34,13 @@ from torchmojo.errors import (
 )
 
 if TYPE_CHECKING:
+    from torchmojo.bridge.copy.ledger import Copied, CopyReason, copies
+    from torchmojo.bridge.copy.policy import fallback, no_copies
     from torchmojo.bridge.kernel import Kernel
     from torchmojo.bridge.refuse.explain import Explanation, explain
+    from torchmojo.bridge.share.handle import Handle, live_handles
+    from torchmojo.bridge.share.leak import LeakCheck, leak_check
+    from torchmojo.bridge.share.lender import share
     from torchmojo.library import Library, inline, load
 
 __all__ = [
@@ -39,13 +49,22 @@ __all__ = [
     "BoundsError",
     "CompileError",
     "CompilerNotFoundError",
+    "Copied",
+    "CopyError",
+    "CopyReason",
+    "CopyWarning",
     "DTypeError",
     "DeviceError",
     "Explanation",
+    "ExportError",
     "GradError",
+    "Handle",
+    "HandleError",
     "Kernel",
     "KernelError",
     "LayoutError",
+    "LeakCheck",
+    "LeakError",
     "Library",
     "LibraryError",
     "NoDataError",
@@ -55,18 +74,34 @@ __all__ = [
     "TorchmojoError",
     "TorchmojoWarning",
     "__version__",
+    "copies",
     "explain",
+    "fallback",
     "inline",
+    "leak_check",
+    "live_handles",
     "load",
+    "no_copies",
+    "share",
 ]
 
 _PLACES = {
+    "Copied": "torchmojo.bridge.copy.ledger",
+    "CopyReason": "torchmojo.bridge.copy.ledger",
     "Explanation": "torchmojo.bridge.refuse.explain",
+    "Handle": "torchmojo.bridge.share.handle",
     "Kernel": "torchmojo.bridge.kernel",
+    "LeakCheck": "torchmojo.bridge.share.leak",
     "Library": "torchmojo.library",
+    "copies": "torchmojo.bridge.copy.ledger",
     "explain": "torchmojo.bridge.refuse.explain",
+    "fallback": "torchmojo.bridge.copy.policy",
     "inline": "torchmojo.library",
+    "leak_check": "torchmojo.bridge.share.leak",
+    "live_handles": "torchmojo.bridge.share.handle",
     "load": "torchmojo.library",
+    "no_copies": "torchmojo.bridge.copy.policy",
+    "share": "torchmojo.bridge.share.lender",
 }
 
 

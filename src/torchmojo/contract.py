@@ -15,7 +15,7 @@ Kind = Literal["tensor", "scalar", "string", "list", "tensors"]
 Default = bool | int | float | str | tuple[bool | int | float | str | None, ...] | None
 Layout = Literal["any", "row_major", "channels_last"]
 
-FORMAT = 1
+FORMAT = 2
 """Version of the JSON; a library built with another one is built again."""
 
 

@@ -12,11 +12,16 @@ __all__ = [
     "BoundsError",
     "CompileError",
     "CompilerNotFoundError",
+    "CopyError",
+    "CopyWarning",
     "DTypeError",
     "DeviceError",
+    "ExportError",
     "GradError",
+    "HandleError",
     "KernelError",
     "LayoutError",
+    "LeakError",
     "LibraryError",
     "NoDataError",
     "ReadOnlyError",
@@ -93,6 +98,26 @@ class KernelError(TorchmojoError, RuntimeError):
 
 class BoundsError(TorchmojoError, IndexError):
     """A kernel built with ``bounds=True`` used an index outside a tensor."""
+
+
+class HandleError(TorchmojoError, ValueError):
+    """A handle is used or released after it was released."""
+
+
+class ExportError(TorchmojoError, BufferError):
+    """Memory cannot be handed to another library as it asks for it (``__dlpack__``)."""
+
+
+class CopyError(TorchmojoError, RuntimeError):
+    """Something would be copied inside ``no_copies()``."""
+
+
+class LeakError(TorchmojoError, AssertionError):
+    """Something is still held at the end of ``leak_check()``, or was freed twice."""
+
+
+class CopyWarning(TorchmojoWarning):
+    """A call works, but copies an argument first."""
 
 
 # Users meet these names as ``torchmojo.ShapeError``: tracebacks should say so too.

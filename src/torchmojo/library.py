@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from torchmojo.bridge import fork as _fork  # noqa: F401 - registers what a child must know
 from torchmojo.bridge.aten import open_door
 from torchmojo.bridge.kernel import make_kernel, set_slow_call
 from torchmojo.toolchain.compile.sources import stamps

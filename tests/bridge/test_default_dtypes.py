@@ -25,7 +25,8 @@ def test_bool_is_taken_where_the_kernel_compiles_for_it(numbers, refused):
     assert "bool" not in numbers.doubled.contract.parameters[0].choices
     assert refused(DTypeError, numbers.doubled, dst, src) == (
         "doubled: dst: wanted f32 or f64 or f16 or bf16 or u8 or i8 or i16 or i32 or i64 or u16 or "
-        "u32 or u64, given bool[3] cpu strides(1); write x.to(torch.float32), which copies"
+        "u32 or u64, given bool[3] cpu strides(1); make the output so from the start: what goes "
+        "into a converted copy is lost"
     )
 
 

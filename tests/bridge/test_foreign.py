@@ -167,33 +167,37 @@ def test_bfloat16_has_no_other_way(kinds):
 def test_foreign_byte_order(kinds, refused):
     """A09: never the raw bytes."""
     x = torch.zeros(3)
-    for big, name in (
-        (np.array(VALUES[:3], dtype=">f4"), "'>f'"),
-        (np.arange(3, dtype=">i8"), "'>q'"),
+    advice = "write x.astype(x.dtype.newbyteorder('=')), which copies"
+    for big, given in (
+        (np.array(VALUES[:3], dtype=">f4"), "f32[3] cpu strides(1) big-endian"),
+        (Interface(np.array(VALUES[:3], dtype=">f4")), "f32[3] cpu strides(1) big-endian"),
     ):
         assert refused(DTypeError, kinds.add, x, big, x) == (
-            f"add: a: wanted native byte order, given format {name}; "
-            "write x.astype(x.dtype.newbyteorder('=')), which copies"
+            f"add: a: wanted native byte order, given {given}; {advice}"
         )
-    assert refused(DTypeError, kinds.first, Interface(np.array([1.0], dtype=">f4"))) == (
-        "first: x: wanted native byte order, given typestr '>f4'"
+    assert refused(DTypeError, kinds.add, np.array(VALUES[:3], dtype=">f4"), x, x) == (
+        "add: dst: wanted native byte order, given f32[3] cpu strides(1) big-endian; make the "
+        "output so from the start: what goes into a converted copy is lost"
+    )
+    # The dtype comes first: another byte order alone would not help.
+    assert refused(DTypeError, kinds.add, x, np.arange(3, dtype=">i8"), x) == (
+        'add: a: wanted f32, given i64[3] cpu strides(1) big-endian; write x.astype("float32"), '
+        "which copies"
     )
     assert refused(DTypeError, kinds.first, np.arange(6, dtype=">i8").reshape(2, 3).T[0]) == (
-        "first: x: wanted native byte order, given format '>q'; "
-        "write x.astype(x.dtype.newbyteorder('=')), which copies"
+        f"first: x: wanted native byte order, given i64[2] cpu strides(3) big-endian; {advice}"
     )
     kinds.first(np.array([1], dtype=">i1"))  # one byte has no order
 
 
 def test_strides_between_elements(kinds, refused):
     packed = np.zeros(4, dtype=[("a", "u1"), ("b", "<f4")])
-    text = "wanted strides that are multiples of the element size, given strides (5,) bytes of"
-    assert refused(LayoutError, kinds.total_float32, packed["b"]) == (
-        f"total_float32: x: {text} 4-byte elements; write x.copy()"
+    text = (
+        "total_float32: x: wanted strides that are multiples of the element size, given f32[4] cpu "
+        "steps(5) bytes; write x.copy()"
     )
-    assert refused(LayoutError, kinds.total_float32, Interface(packed["b"])) == (
-        f"total_float32: x: {text} 4-byte elements; write x.copy()"
-    )
+    assert refused(LayoutError, kinds.total_float32, packed["b"]) == text
+    assert refused(LayoutError, kinds.total_float32, Interface(packed["b"])) == text
     aligned = np.zeros(1, dtype=[("a", "u1"), ("b", "<f4")])["b"]  # the stride of one is not used
     assert "multiple of 4" in refused(LayoutError, kinds.total_float32, aligned)
 
@@ -482,11 +486,31 @@ def test_dlpack_that_is_refused(kinds, refused, producer, fields, error, text):
         assert set(lender.deletes()) == ({1} if "device" not in fields else set())
 
 
-def test_capsules_themselves(kinds, refused):
-    """A02: a bare capsule is no tensor; a kernel never consumes one."""
-    capsule = torch.arange(4.0).__dlpack__()
-    refused(DTypeError, kinds.total_float32, capsule)
-    assert torch.from_dlpack(capsule).tolist() == [0, 1, 2, 3]
+def test_capsules_themselves(kinds, refused, producer):
+    """A02: a call consumes a bare capsule, once."""
+    x = torch.arange(4.0)
+    for version in (None, (1, 0)):
+        capsule = x.__dlpack__(max_version=version)
+        assert kinds.total_float32(capsule) == x.sum()
+        name = "used_dltensor" + "_versioned" * bool(version)
+        text = f"wanted an unused DLPack capsule, given one named {name!r}"
+        assert refused(NoDataError, kinds.total_float32, capsule) == f"total_float32: x: {text}"
+        with pytest.raises(RuntimeError):
+            torch.from_dlpack(capsule)
+        kinds.scale(x.__dlpack__(max_version=version), 10.0)
+        lender = producer(VALUES, (4,), version=version)
+        capsule = lender.capsule()
+        kinds.number_list([x[:0], capsule], 7.0)
+        assert np.frombuffer(lender.buffer, "f4").tolist() == [8.0] * 4
+        assert lender.deletes() == [1]
+        del capsule
+        assert lender.deletes() == [1]
+    assert x.tolist() == [0, 100, 200, 300]
+    elsewhere = producer(VALUES, (4,), device=(2, 0)).capsule()
+    for _ in range(2):  # what cannot be used is not used up
+        assert refused(DeviceError, kinds.total_float32, elsewhere) == (
+            "total_float32: x: wanted CPU memory, given DLPack device type 2"
+        )
 
 
 def test_producers_that_fail(kinds, refused):
@@ -612,17 +636,20 @@ def test_formats_of_no_dtype(kinds, refused, exporter, text, value):
 
 
 def test_formats_in_foreign_order(kinds, refused, exporter):
-    for text in ("!h", ">f", ">q", "!d"):
+    for text, dtype in (("!h", "i16"), (">f", "f32"), (">q", "i64"), ("!d", "f64")):
         thing = exporter.ndarray([1, 1], shape=[2], format=text)
         assert refused(DTypeError, kinds.first, thing) == (
-            f"first: x: wanted native byte order, given format {text!r}; "
-            "write x.astype(x.dtype.newbyteorder('=')), which copies"
+            f"first: x: wanted native byte order, given {dtype}[2] cpu strides(1) big-endian "
+            "read-only; write x.astype(x.dtype.newbyteorder('=')), which copies"
         )
 
 
 def test_indirect_buffers(kinds, refused, exporter):
     thing = exporter.ndarray([1, 2, 3, 4], shape=[4], format="f", flags=exporter.ND_PIL)
-    refused(DTypeError, kinds.first, thing)
+    assert refused(LayoutError, kinds.first, thing) == (
+        "first: x: wanted strided memory, given an indirect buffer (suboffsets); make a NumPy "
+        "array of it first"
+    )
 
 
 def test_values_that_cannot_be_printed(kinds, refused):

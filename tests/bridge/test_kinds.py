@@ -417,8 +417,8 @@ def test_two_dtype_parameters(kinds, source, target):
 def test_two_dtype_parameters_refuse_each_other(kinds, refused):
     f32, i32 = torch.zeros(2), torch.zeros(2, dtype=torch.int32)
     assert refused(DTypeError, kinds.cast_to, i32, i32) == (
-        "cast_to: dst: wanted f32 or u8 or i64, given i32[2] cpu strides(1); "
-        "write x.to(torch.float32), which copies"
+        "cast_to: dst: wanted f32 or u8 or i64, given i32[2] cpu strides(1); make the output so "
+        "from the start: what goes into a converted copy is lost"
     )
     assert refused(DTypeError, kinds.cast_to, f32, f32) == (
         "cast_to: src: wanted f64 or i32, given f32[2] cpu strides(1); "

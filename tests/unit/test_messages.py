@@ -1,6 +1,7 @@
 """Words of errors: classes, compact notation, one order, a text for each reason."""
 
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from torchmojo.bridge.kernel import describe, signature, spell
 from torchmojo.bridge.lend import borrow
 from torchmojo.bridge.refuse.facts import facts, show
 from torchmojo.bridge.refuse.message import refuse
+from torchmojo.bridge.refuse.refusal import mend
 from torchmojo.contract import Argument, KernelContract, Parameter
 
 BUILTINS = {
@@ -21,11 +23,16 @@ BUILTINS = {
     "BoundsError": IndexError,
     "CompileError": RuntimeError,
     "CompilerNotFoundError": RuntimeError,
+    "CopyError": RuntimeError,
     "DTypeError": TypeError,
     "DeviceError": ValueError,
+    "ExportError": BufferError,
     "GradError": RuntimeError,
+    "HandleError": ValueError,
     "KernelError": RuntimeError,
     "LayoutError": ValueError,
+    "LeakError": AssertionError,
+    "LibraryError": RuntimeError,
     "NoDataError": ValueError,
     "ReadOnlyError": ValueError,
     "ShapeError": ValueError,
@@ -48,8 +55,9 @@ def test_no_error_is_forgotten():
         for name, value in vars(errors).items()
         if isinstance(value, type) and issubclass(value, torchmojo.TorchmojoError)
     }
-    assert own - {"TorchmojoError"} >= set(BUILTINS)
+    assert own - {"TorchmojoError"} == set(BUILTINS)
     assert own <= set(errors.__all__)
+    assert issubclass(torchmojo.CopyWarning, torchmojo.TorchmojoWarning)
 
 
 # --- compact notation ---------------------------------------------------------------------------
@@ -86,7 +94,9 @@ SHOWN = [
     (lambda: b"abc", "u8[3] cpu strides(1) read-only"),
     (lambda: bytearray(2), "u8[2] cpu strides(1)"),
     (lambda: np.zeros(1, dtype=np.complex64), "c64[1] cpu strides(1)"),
-    (lambda: np.zeros(1, dtype=">f4"), "a numpy.ndarray"),
+    (lambda: np.zeros(1, dtype=">f4"), "f32[1] cpu strides(1) big-endian"),
+    (lambda: np.zeros(2, dtype="u1,<f4")["f1"], "f32[2] cpu steps(5) bytes"),
+    (lambda: np.zeros(2, dtype="u1,>f4")["f1"], "f32[2] cpu steps(5) bytes big-endian"),
     (lambda: 1, "1 (int)"),
     (lambda: 1.5, "1.5 (float)"),
     (lambda: "a'b", '"a\'b" (str)'),
@@ -209,13 +219,48 @@ def test_every_reason_has_words_in_one_order(code):
 
 def test_no_reason_is_forgotten():
     elsewhere = {Code.OK, Code.FOREIGN, Code.COUNT, Code.SCALAR, Code.RAISED, Code.INFERENCE}
+    elsewhere |= {Code.ADOPT, Code.RELEASED, Code.MOVED}  # see the next tests
     assert set(REASONS) | elsewhere == set(Code)
+
+
+def call_refused(code, *args):
+    """Say what glue says when it refuses a call of `f`."""
+    return mend(SimpleNamespace(contract=CONTRACT), code, 0, None, args, None)
+
+
+def test_a_released_handle_has_words():
+    handle = torchmojo.share(torch.zeros(2, 3))
+    handle.release()
+    with pytest.raises(torchmojo.HandleError) as caught:
+        call_refused(Code.RELEASED, handle, X, LIST)
+    assert str(caught.value) == (
+        f"f: out: wanted an open handle, given one that was released, made at {handle.place}"
+    )
+    assert handle.place.startswith(f"{__file__}:")
+
+
+def test_a_moved_lender_has_words():
+    x = torch.zeros(2, 3)
+    with torchmojo.share(x) as handle:
+        x.resize_(40, 50)
+        with pytest.raises(torchmojo.NoDataError) as caught:
+            call_refused(Code.MOVED, handle, X, LIST)
+    assert str(caught.value) == (
+        "f: out: wanted the memory that was shared, f32[2,3] cpu strides(3,1), given a lender that "
+        "has moved or changed since, f32[40,50] cpu strides(50,1); share it again"
+    )
+
+
+def test_a_tensor_that_a_kernel_made_is_adopted():
+    capsule = torch.arange(3.0).__dlpack__()
+    made = mend(SimpleNamespace(contract=CONTRACT), Code.ADOPT, 0, capsule, (), None)
+    assert torch.equal(made, torch.arange(3.0))
 
 
 def test_places_in_lists():
     assert str(told(Code.DTYPE, 2, [torch.zeros(2), torch.zeros(2).double()], 1)) == (
-        "f: xs[1]: wanted f32 or i8, given f64[2] cpu strides(1); "
-        "write x.to(torch.float32), which copies"
+        "f: xs[1]: wanted f32 or i8, given f64[2] cpu strides(1); make the output so from the "
+        "start: what goes into a converted copy is lost"
     )
     assert str(told(Code.AXIS, 2, LIST, 256)) == (
         "f: xs[1]: wanted axis 0 (n) as long as axis 0 of out, f32[2,3] cpu strides(3,1), given "

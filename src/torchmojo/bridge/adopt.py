@@ -14,9 +14,9 @@ class _Made:
     """A DLPack producer that gives its one capsule away, as ``numpy.from_dlpack`` asks."""
 
     def __init__(self, capsule: object) -> None:
-        self.capsule = capsule
+        self.capsule: Any = capsule
 
-    def __dlpack__(self, **_: Any) -> object:
+    def __dlpack__(self, **_: Any) -> Any:
         return self.capsule
 
     def __dlpack_device__(self) -> tuple[int, int]:

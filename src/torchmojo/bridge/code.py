@@ -36,3 +36,5 @@ class Code(IntEnum):
     NONE = 23
     CONJ_BIT = 24
     ADOPT = 25
+    RELEASED = 26
+    MOVED = 27

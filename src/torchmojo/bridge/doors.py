@@ -1,17 +1,19 @@
 """The door table: addresses that compiled glue reads on every call.
 
-One table a process, never freed, laid out as ``Slot`` in ``mojo/torchmojo/_glue/doors.mojo``. It
+One table a process, never freed, laid out as ``Slot`` in ``mojo/torchmojo/_glue/table.mojo``. It
 starts with what CPython itself has; ``aten`` adds torch, ``lease`` adds borrowed foreign objects.
 """
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from torchmojo.dtypes import BY_CODE
 
-__all__ = ["TENSOR_TYPES", "add_tensor_type", "doors", "set_word"]
+__all__ = ["TENSOR_TYPES", "add_tensor_type", "doors", "is_shut", "set_word", "shut", "word"]
 
 # Word numbers (offset / 8) of the table.
 _CPYTHON: tuple[object, ...] = (None, float, int, True, False, str, list, tuple)
@@ -22,9 +24,13 @@ FUNCTIONS = 11
 TENSOR_TYPES = 28
 TENSOR_TYPE_COUNT = 16
 _WIDTHS = TENSOR_TYPES + TENSOR_TYPE_COUNT
+HANDLE_TYPE = _WIDTHS + 8
+HANDLE_SLOTS = HANDLE_TYPE + 1
+EXPORTS = HANDLE_SLOTS + 5
 
-_table = (ctypes.c_uint64 * (_WIDTHS + 8))()
+_table = (ctypes.c_uint64 * (EXPORTS + 1))()
 _kept: list[object] = []
+_state = {"shut": False}
 
 
 def set_word(index: int, value: int) -> None:
@@ -37,6 +43,15 @@ def set_word(index: int, value: int) -> None:
     _table[index] = value
 
 
+def word(index: int) -> int:
+    """Reads one word of the table.
+
+    Args:
+        index: Word number.
+    """
+    return int(_table[index])
+
+
 def add_tensor_type(kind: type[Any]) -> bool:
     """Lets objects of one more type through the fast door.
 
@@ -45,8 +60,10 @@ def add_tensor_type(kind: type[Any]) -> bool:
             freed could leave its address to another.
 
     Returns:
-        False where the table is full; such objects then pass through Python on every call.
+        False where the table is full or shut; such objects then pass through Python on every call.
     """
+    if _state["shut"]:
+        return False
     for i in range(TENSOR_TYPES, TENSOR_TYPES + TENSOR_TYPE_COUNT):
         if _table[i] == id(kind):
             return True
@@ -55,6 +72,27 @@ def add_tensor_type(kind: type[Any]) -> bool:
             _table[i] = id(kind)
             return True
     return False
+
+
+@contextmanager
+def shut() -> Iterator[None]:
+    """Forgets every tensor type for a while, as where torch could not be proved."""
+    types = list(range(TENSOR_TYPES, TENSOR_TYPES + TENSOR_TYPE_COUNT))
+    before = [_table[i] for i in types]
+    for i in types:
+        _table[i] = 0
+    _state["shut"] = True
+    try:
+        yield
+    finally:
+        _state["shut"] = False
+        for i, value in zip(types, before, strict=True):
+            _table[i] = value
+
+
+def is_shut() -> bool:
+    """Returns whether ``shut`` is in force."""
+    return _state["shut"]
 
 
 def doors() -> int:

@@ -86,6 +86,9 @@ def open_folder(folder: Path) -> Built:
         from torchmojo.toolchain.export.manifest import check
 
         check(folder)
+        from torchmojo.toolchain.core import shipped
+
+        shipped(folder)
     contract = Contract.from_json(json.loads((folder / _CONTRACT).read_text("utf-8")))
     return Built(folder, folder / _LIBRARY, contract)
 
@@ -151,7 +154,7 @@ def build_key(
         options: How to compile.
         target: A CPU name or ``native``.
     """
-    own = sorted(MOJO_PACKAGE.rglob("*.mojo"))
+    own = sorted(p for p in MOJO_PACKAGE.rglob("*.mojo") if "torchmojo_core" not in p.parts)
     facts = {
         "format": FORMAT,
         "torchmojo": sources.digest(own, [MOJO_PACKAGE]),
@@ -171,7 +174,11 @@ def build_key(
 
 
 def _flags(options: Options, target: str) -> BuildFlags:
-    return BuildFlags(fast_math=options.fast_math, bounds=options.bounds, target_cpu=target)
+    from torchmojo.toolchain.compile.sanitizer import chosen
+
+    return BuildFlags(
+        fast_math=options.fast_math, bounds=options.bounds, target_cpu=target, sanitize=chosen()
+    )
 
 
 def _plain(dtypes: Any) -> Any:

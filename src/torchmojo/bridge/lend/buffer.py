@@ -5,10 +5,11 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable
+from pickle import PickleBuffer
 
-from torchmojo.bridge.lend.lease import Lease, contiguous, in_elements
+from torchmojo.bridge.lend.lease import Lease, contiguous
 from torchmojo.dtypes import BY_CODE, BY_NAME, DTypeInfo
-from torchmojo.errors import DTypeError, LayoutError
+from torchmojo.errors import LayoutError
 
 __all__ = ["NATIVE", "from_buffer", "has_buffer"]
 
@@ -29,14 +30,10 @@ class _PyBuffer(ctypes.Structure):
     )
 
 
-_RECORDS_RO = 0x1C  # PyBUF_RECORDS_RO: strides and format, writable or not (object.h)
 _check_buffer = ctypes.pythonapi.PyObject_CheckBuffer
 _check_buffer.argtypes = (ctypes.py_object,)
-_get_buffer = ctypes.pythonapi.PyObject_GetBuffer
-_get_buffer.argtypes = (ctypes.py_object, ctypes.POINTER(_PyBuffer), ctypes.c_int)
-_release_buffer = ctypes.pythonapi.PyBuffer_Release
-_release_buffer.argtypes = (ctypes.POINTER(_PyBuffer),)
-_release_buffer.restype = None
+_buffer_of = ctypes.pythonapi.PyPickleBuffer_GetBuffer
+_buffer_of.argtypes, _buffer_of.restype = (ctypes.py_object,), ctypes.c_void_p
 
 _BY_FORMAT = {letter: info for info in BY_CODE.values() for letter in info.formats}
 _BY_FORMAT |= {"Zf": BY_NAME["complex64"], "Zd": BY_NAME["complex128"]}  # NumPy's complex formats
@@ -82,26 +79,25 @@ def from_buffer(thing: object, what: str) -> Lease | None:
         A lease that holds the export, or None where another protocol has to be tried.
 
     Raises:
-        DTypeError: The byte order is foreign.
-        LayoutError: The memory is indirect, or a stride is no multiple of the element size.
+        LayoutError: The memory is indirect.
     """
     if not has_buffer(thing):
         return None
-    view = _PyBuffer()
     try:
-        _get_buffer(thing, ctypes.byref(view), _RECORDS_RO)
+        # It holds a Py_buffer where the collector sees what it refers to. One of our own would hide
+        # that, and an exporter that refers to a handle on itself would never be freed.
+        held = PickleBuffer(thing)  # type: ignore[arg-type]
     except (BufferError, ValueError):
         # An exporter may refuse a format it cannot name (NumPy and ml_dtypes): another door.
         return None
-
-    def give_back() -> None:
-        _release_buffer(ctypes.byref(view))
-
+    lease = None
     try:
-        return _read_buffer(thing, view, give_back, what)
-    except BaseException:
-        give_back()
-        raise
+        view = _PyBuffer.from_address(_buffer_of(held))
+        lease = _read_buffer(thing, view, held.release, what)
+    finally:
+        if lease is None:
+            held.release()
+    return lease
 
 
 def _read_buffer(
@@ -110,7 +106,6 @@ def _read_buffer(
     text = (view.format or b"B").decode("latin-1")
     dtype, foreign = _format(text, view.itemsize)
     if dtype is None and hasattr(thing, "__dlpack__"):
-        give_back()
         return None
     count = view.ndim
     if view.shape or count == 0:
@@ -122,23 +117,19 @@ def _read_buffer(
             f"{what}: wanted strided memory, given an indirect buffer (suboffsets); "
             "make a NumPy array of it first"
         )
-    if foreign:
-        raise DTypeError(
-            f"{what}: wanted native byte order, given format {text!r}; write "
-            f"x.astype(x.dtype.newbyteorder('=')), which copies"
-        )
     if view.strides:
         steps = tuple(view.strides[i] for i in range(count))
     else:
         steps = contiguous(shape, view.itemsize)
-    strides = in_elements(steps, shape, view.itemsize, what)
     return Lease(
         thing,
         give_back,
         data=view.buf or 0,
         shape=shape,
-        strides=strides,
+        steps=steps,
         dtype=dtype,
         type_name=dtype.short if dtype else f"format {text!r}",
         read_only=bool(view.readonly),
+        swapped=foreign,
+        itemsize=max(view.itemsize, 1),
     )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from operator import index
 from typing import Any
 
 from torchmojo.bridge.lend.buffer import NATIVE
-from torchmojo.bridge.lend.lease import Lease, contiguous, in_elements, reach
+from torchmojo.bridge.lend.lease import Lease, contiguous, reach
 from torchmojo.dtypes import BY_NAME
-from torchmojo.errors import DTypeError, NoDataError, TorchmojoError
+from torchmojo.errors import NoDataError, TorchmojoError
 
 __all__ = ["from_array_interface"]
 
@@ -26,8 +27,6 @@ def from_array_interface(thing: Any, what: str) -> Lease:
         A lease that holds the object and its description.
 
     Raises:
-        DTypeError: The byte order is foreign.
-        LayoutError: A stride is no multiple of the element size.
         NoDataError: There is no address.
     """
     try:
@@ -46,8 +45,6 @@ def _read(thing: Any, facts: Any, what: str) -> Lease:
     width = int(text[2:])
     kind, plain = text[1], (i for i in BY_NAME.values() if i.name != "bfloat16")
     dtype = next((i for i in plain if i.kind == kind and i.width == width), None)
-    if text[0] not in ("|", NATIVE) and width > 1:
-        raise DTypeError(f"{what}: wanted native byte order, given typestr {text!r}")
     if not facts.get("data"):
         raise NoDataError(f"{what}: wanted an address in __array_interface__, given none")
     if not isinstance(facts["data"], tuple):  # a copy made for this occasion, as Pillow does
@@ -55,12 +52,13 @@ def _read(thing: Any, facts: Any, what: str) -> Lease:
             f"{what}: wanted an address in __array_interface__, given "
             f"{type(facts['data']).__name__}; write numpy.asarray(x)"
         )
-    address, read_only = facts["data"]
-    shape = tuple(facts["shape"])
-    steps = tuple(facts.get("strides") or contiguous(shape, width))
-    strides = in_elements(steps, shape, width, what)
-    low, high = reach(address, shape, strides, width)
-    if any(n < 0 for n in shape) or math.prod(shape) > _TOP or not 0 <= low <= high <= _TOP:
+    address, read_only = index(facts["data"][0]), facts["data"][1]
+    shape = tuple(map(index, facts["shape"]))
+    given = facts.get("strides")
+    steps = contiguous(shape, width) if given is None else tuple(map(index, given))
+    low, high = reach(address, shape, steps, width)
+    sizes = all(0 <= n <= _TOP for n in shape) and math.prod(shape) <= _TOP
+    if not sizes or not 0 <= low <= high <= _TOP:
         raise NoDataError(
             f"{what}: wanted memory below 2^63 bytes, given __array_interface__ shape {shape} "
             f"strides {steps} at {address}"
@@ -70,8 +68,10 @@ def _read(thing: Any, facts: Any, what: str) -> Lease:
         None,
         data=address,
         shape=shape,
-        strides=strides,
+        steps=steps,
         dtype=dtype,
         type_name=dtype.short if dtype else f"typestr {text!r}",
         read_only=bool(read_only),
+        swapped=text[0] not in ("|", NATIVE) and width > 1,
+        itemsize=max(width, 1),
     )

@@ -14,20 +14,29 @@ from typing import Any
 
 from torchmojo.bridge.code import Code
 from torchmojo.bridge.lend import Lease
+from torchmojo.bridge.lend.lease import contiguous
 from torchmojo.bridge.refuse.facts import (
     Facts,
     facts,
-    has_shape,
-    is_plain_tensor,
     is_torch_tensor,
     quiet,
 )
 from torchmojo.bridge.refuse.overlap import overlaps_itself
+from torchmojo.bridge.refuse.tensor import check_torch, data_address
 from torchmojo.contract import Argument, KernelContract
 from torchmojo.dtypes import BY_NAME
 
 __all__ = ["Check", "checks", "dtype_advice"]
 
+_CONVERTED = (
+    Code.DTYPE,
+    Code.LAYOUT,
+    Code.ALIGNMENT,
+    Code.DEVICE,
+    Code.NEG_BIT,
+    Code.CONJ_BIT,
+)
+_COPYING = ("copies", ".copy()", ".clone()")  # what advice says that makes a copy
 _WHOLES = {info.parts: info.name for info in BY_NAME.values() if info.parts}
 
 
@@ -73,15 +82,17 @@ def _checks(contract: KernelContract, argument: Argument, thing: Any) -> list[Ch
     result: list[Check] = []
 
     def check(name: str, ok: bool, wanted: str, given: str, advice: str, code: Code) -> bool:
+        if argument.writes and code in _CONVERTED and any(word in advice for word in _COPYING):
+            advice = "make the output so from the start: what goes into a converted copy is lost"
         result.append(Check(name, ok, wanted, given, "" if ok else advice, code))
         return ok
 
-    if is_torch_tensor(thing) and not _check_torch(thing, found, check):
+    if is_torch_tensor(thing) and not check_torch(thing, found, check):
         return result
     outline = found
     if argument.takes_complex:
         found = _split_complex(found)
-    rank, shape, strides = argument.rank, found.shape or (), found.strides or ()
+    rank, shape = argument.rank, found.shape or ()
     if isinstance(rank, int):
         advice = f"pass a tensor with {_axes(rank)}, for instance by x.reshape(...) or x[None]"
         if not check("rank", len(shape) == rank, _axes(rank), _axes(len(shape)), advice, Code.RANK):
@@ -99,26 +110,54 @@ def _checks(contract: KernelContract, argument: Argument, thing: Any) -> list[Ch
     if outline is not found:  # complex parts: the advice names a complex dtype
         allowed = tuple(_WHOLES.get(name, name) for name in allowed)
     advice = dtype_advice(outline, allowed, thing)
-    if not check("dtype", ok, wanted, found.short, advice, Code.DTYPE):
+    if not check("dtype", ok, wanted, found.short, advice, Code.DTYPE) and (
+        found.dtype not in BY_NAME
+    ):
         return result
-    _check_memory(argument, thing, shape, strides, BY_NAME[found.dtype].width, check)
     _check_axes(argument, shape, check)
+    if isinstance(thing, Lease) and not _check_bytes(thing, check):
+        strides = contiguous(shape, 1)  # what a copy would have
+    else:
+        strides = found.strides or ()
+        _check_memory(argument, thing, shape, strides, BY_NAME[found.dtype].width, check)
     if argument.writes:
         _check_write(thing, shape, strides, check)
     return result
 
 
+def _check_bytes(thing: Lease, check: Any) -> bool:
+    """Asks for whole elements in native byte order."""
+    whole = thing.strides is not None
+    check(
+        "step",
+        whole,
+        "strides that are multiples of the element size",
+        "whole elements" if whole else f"strides {thing.steps} bytes",
+        "write x.copy()",
+        Code.LAYOUT,
+    )
+    check(
+        "byte order",
+        not thing.swapped,
+        "native byte order",
+        "foreign" if thing.swapped else "native",
+        "write x.astype(x.dtype.newbyteorder('=')), which copies",
+        Code.DTYPE,
+    )
+    return whole and not thing.swapped
+
+
 def _split_complex(found: Facts) -> Facts:
     """Describes a complex tensor as the glue hands it over: two floats on a last axis."""
     parts = BY_NAME[found.dtype].parts if found.dtype in BY_NAME else ""
-    if not parts or found.shape is None or found.strides is None:
+    if not parts or found.shape is None:
         return found
     return replace(
         found,
         dtype=parts,
         short=BY_NAME[parts].short,
         shape=(*found.shape, 2),
-        strides=(*(2 * s for s in found.strides), 1),
+        strides=None if found.strides is None else (*(2 * s for s in found.strides), 1),
     )
 
 
@@ -150,91 +189,6 @@ def dtype_advice(found: Facts, allowed: Sequence[str], thing: Any) -> str:
     return f"convert it to {allowed[0]} first, which copies"
 
 
-def _check_torch(thing: Any, found: Facts, check: Any) -> bool:
-    plain = is_plain_tensor(type(thing))
-    given = type(thing).__name__
-    if not check(
-        "tensor with memory",
-        plain,
-        "a tensor with memory of its own",
-        f"a {given}" if plain else f"a {given}, which has no data",
-        "call the kernel on real tensors, outside of tracing and compiled code"
-        if has_shape(type(thing))
-        else "run the module once on an input, so that it gets its shape",
-        Code.NO_DATA,
-    ):
-        return False
-    strided = found.strides is not None
-    if not check(
-        "strided",
-        strided,
-        "a strided tensor",
-        "strided" if strided else "nested" if thing.is_nested else str(thing.layout)[6:],
-        "write x.to_dense() or take its values",
-        Code.LAYOUT_KIND,
-    ):
-        return False
-    device = str(thing.device.type)
-    advice = (
-        "a meta tensor has no data; call the kernel on real tensors"
-        if device == "meta"
-        else "write x.cpu(), which copies"
-    )
-    code = Code.DEVICE
-    if not check("device", device == "cpu", "cpu", str(thing.device), advice, code):
-        return False
-    missing = _missing_storage(thing)
-    if not check(
-        "storage",
-        not missing,
-        "a tensor with memory of its own",
-        missing or "memory",
-        "write torch.zeros_like(x)"
-        if thing._is_zerotensor()
-        else "call the kernel outside of torch.vmap, grad and functionalize",
-        Code.NO_DATA,
-    ):
-        return False
-    conjugate = thing.is_complex() and thing.is_conj()
-    if not check(
-        "conj bit",
-        not conjugate,
-        "values as they lie in memory",
-        "a lazily conjugated view" if conjugate else "as they lie in memory",
-        "write x.resolve_conj(), which copies",
-        Code.CONJ_BIT,
-    ):
-        return False
-    return bool(
-        check(
-            "neg bit",
-            not thing.is_neg(),
-            "values as they lie in memory",
-            "a lazily negated view" if thing.is_neg() else "as they lie in memory",
-            "write x.resolve_neg(), which copies",
-            Code.NEG_BIT,
-        )
-    )
-
-
-def _address(thing: Any) -> int:
-    """Returns where a tensor lies; unlike ``data_ptr()`` this copies no lazily cloned storage."""
-    return int(sys.modules["torch"]._C._data_address(thing))
-
-
-def _missing_storage(thing: Any) -> str:
-    """Returns what stands there instead of memory; empty where there is a storage to look at."""
-    if thing._is_zerotensor():
-        return "zeros that take no memory"
-    try:
-        held = thing.untyped_storage().nbytes()
-        if thing.numel() == 0 or held == 0 or _address(thing) != 0:
-            return ""
-    except (RuntimeError, NotImplementedError):
-        pass
-    return "a tensor under a function transform"
-
-
 def _check_memory(
     argument: Argument,
     thing: Any,
@@ -247,10 +201,9 @@ def _check_memory(
         return
     address: int
     if isinstance(thing, Lease):
-        address = thing._record.data
-        read_only = thing.read_only
+        address = thing.data
     else:
-        address, read_only = _address(thing), False
+        address = data_address(thing)
         reach = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
         needed = thing.storage_offset() * thing.element_size() + reach * width
         held = thing.untyped_storage().nbytes()
@@ -264,15 +217,14 @@ def _check_memory(
         ):
             return
     aligned = address % width == 0
-    if not check(
+    check(
         "alignment",
         aligned,
         f"an address that is a multiple of {width}",
         f"past one by {address % width}" if not aligned else "aligned",
         "write x.clone()" if is_torch_tensor(thing) else "write x.copy()",
         Code.ALIGNMENT,
-    ):
-        return
+    )
     if argument.layout == "row_major":
         check(
             "layout",
@@ -294,15 +246,6 @@ def _check_memory(
             f"strides({','.join(map(str, strides))})",
             f"write x.contiguous(memory_format=torch.{form}), which copies",
             Code.LAYOUT,
-        )
-    if argument.writes:
-        check(
-            "writable",
-            not read_only,
-            "memory that may be written",
-            "read-only memory" if read_only else "writable",
-            "pass a writable copy",
-            Code.READ_ONLY,
         )
 
 
@@ -348,6 +291,15 @@ def _check_write(thing: Any, shape: tuple[int, ...], strides: tuple[int, ...], c
             "an inference tensor" if frozen else "writable",
             "an inference tensor can be written under torch.inference_mode() only",
             Code.INFERENCE,
+        )
+    elif 0 not in shape:
+        check(
+            "writable",
+            not thing.read_only,
+            "memory that may be written",
+            "read-only memory" if thing.read_only else "writable",
+            "pass a writable copy",
+            Code.READ_ONLY,
         )
     double = overlaps_itself(shape, strides)
     check(

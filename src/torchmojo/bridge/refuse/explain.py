@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from torchmojo.bridge.code import Code
-from torchmojo.bridge.kernel import BoundArgument, spell
-from torchmojo.bridge.lend import borrow
+from torchmojo.bridge.kernel import BoundArgument
+from torchmojo.bridge.lend import borrow, is_capsule, look
 from torchmojo.bridge.refuse.check import Check, checks
 from torchmojo.bridge.refuse.facts import is_torch_tensor, show
 from torchmojo.errors import ArgumentError, TorchmojoError
+from torchmojo.spelling import spell
 
 __all__ = ["Explanation", "explain"]
 
@@ -106,7 +107,7 @@ def explain(value: Any, argument: BoundArgument) -> Explanation:
     if is_torch_tensor(value):
         return Explanation(title, show(value), checks(contract, inner, value))
     try:
-        lease = borrow(value, contract.name)
+        lease = (look if is_capsule(value) else borrow)(value, contract.name)  # uses nothing up
     except TorchmojoError as error:
         text = str(error).removeprefix(f"{contract.name}: ")
         wanted, _, rest = text.partition(", given ")

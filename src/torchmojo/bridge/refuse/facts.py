@@ -119,7 +119,13 @@ def facts(thing: Any) -> Facts:
         thing: A torch tensor of any kind, or a lease.
     """
     if isinstance(thing, Lease):
-        notes = ("read-only",) if thing.read_only else ()
+        notes: tuple[str, ...] = ()
+        if thing.strides is None:
+            notes += (f"steps({','.join(map(str, thing.steps))}) bytes",)
+        if thing.swapped:
+            notes += (f"{'big' if sys.byteorder == 'little' else 'little'}-endian",)
+        if thing.read_only:
+            notes += ("read-only",)
         name = thing.dtype.name if thing.dtype else thing.type_name
         return Facts("lease", name, thing.type_name, thing.shape, thing.strides, "cpu", notes)
     if not is_torch_tensor(thing):

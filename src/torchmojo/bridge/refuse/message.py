@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 from torchmojo.bridge.code import Code
 from torchmojo.bridge.lend import Lease, borrow
-from torchmojo.bridge.refuse.check import checks, dtype_advice
+from torchmojo.bridge.refuse.check import Check, checks, dtype_advice
 from torchmojo.bridge.refuse.facts import facts, is_torch_tensor, show
 from torchmojo.contract import Argument, KernelContract
 from torchmojo.errors import (
@@ -23,7 +23,7 @@ from torchmojo.errors import (
     TorchmojoError,
 )
 
-__all__ = ["refuse"]
+__all__ = ["PLACE", "named", "refuse", "refuse_check", "refuse_meeting"]
 
 _CLASSES: dict[Code, type[TorchmojoError]] = {
     Code.NO_DATA: NoDataError,
@@ -41,8 +41,8 @@ _CLASSES: dict[Code, type[TorchmojoError]] = {
     Code.SELF_OVERLAP: AliasError,
     Code.AXIS: ShapeError,
 }
-# Glue counts axis + _PLACE * (number in the list), see `toolchain/describe/glue.py`.
-_PLACE = 256
+PLACE = 256
+"""Glue counts axis + PLACE * (number in the list), see ``toolchain/describe/glue.py``."""
 # What glue tells instead of an axis, see `mojo/torchmojo/trap.mojo`.
 _NO_AXIS, _BAD_AXIS = -1, -2
 
@@ -62,12 +62,11 @@ def refuse(
     Raises:
         TorchmojoError: One of its subclasses, always.
     """
-    if code in (Code.DTYPE, Code.RANK):
-        argument = _given_like(contract, argument, code, values)
+    argument = named(contract, argument, code, values)
     value = values.get(argument.name)
     head = f"{contract.name}: {argument.name}"
     if code == Code.AXIS:
-        place, axis = divmod(detail, _PLACE)
+        place, axis = divmod(detail, PLACE)
         _refuse_axis(contract, argument, place, axis, values)
     if code == Code.PARTIAL_OVERLAP:
         _refuse_overlap(head, argument, contract.arguments[detail], values)
@@ -95,13 +94,22 @@ def refuse(
     raise TorchmojoError(f"{head}: refused with code {int(code)}, given {show(value)}")
 
 
-def _given_like(
+def named(
     contract: KernelContract, argument: Argument, code: Code, values: dict[str, Any]
 ) -> Argument:
-    """Returns the first argument with a value that shares the parameter; glue names the first."""
-    field = "dtype" if code == Code.DTYPE else "rank"
-    if _is_given(values.get(argument.name)):
+    """Returns the argument that a refusal is about.
+
+    For a dtype or rank, glue names the first that shares the parameter; it may have no value.
+
+    Args:
+        contract: The kernel.
+        argument: The argument that glue names.
+        code: Why it was refused.
+        values: What was passed, by name.
+    """
+    if code not in (Code.DTYPE, Code.RANK) or _is_given(values.get(argument.name)):
         return argument
+    field = "dtype" if code == Code.DTYPE else "rank"
     given = [a for a in contract.arguments if a.is_tensor and _is_given(values.get(a.name))]
     same = [a for a in given if getattr(a, field) == getattr(argument, field)]
     return (same or given[::-1])[0]
@@ -126,10 +134,7 @@ def _refuse_alone(
         given = show(thing)
         for check in checks(contract, argument, thing):
             if not check.ok:
-                kind = _CLASSES[check.code]
-                if check.name in ("storage", "storage size", "alignment"):
-                    given = f"{given} ({check.found})"
-                raise kind(f"{head}: wanted {check.wanted}, given {given}; {check.advice}")
+                refuse_check(head, check, thing)
     finally:
         # The exception's traceback keeps this frame, and must not keep the lender's memory.
         if thing is not value:
@@ -145,6 +150,41 @@ def _refuse_alone(
             f"{head}: wanted what `where {contract.where}` allows, given {given} beside {others}"
         )
     raise _CLASSES[code](f"{head}: wanted what its signature says, given {given}")
+
+
+def refuse_check(head: str, check: Check, thing: Any) -> NoReturn:
+    """Raises the error for a check that failed.
+
+    Args:
+        head: Operation and argument.
+        check: The check.
+        thing: A torch tensor or a lease.
+
+    Raises:
+        TorchmojoError: One of its subclasses, always.
+    """
+    given = show(thing)
+    if check.name in ("storage", "storage size", "alignment"):
+        given = f"{given} ({check.found})"
+    raise _CLASSES[check.code](f"{head}: wanted {check.wanted}, given {given}; {check.advice}")
+
+
+def refuse_meeting(head: str, other: str, thing: Any, second: Any) -> NoReturn:
+    """Raises for two outputs that share memory and of which one would be a copy.
+
+    Args:
+        head: Operation and argument.
+        other: Name of the other output.
+        thing: The first, a torch tensor or a lease.
+        second: The second.
+
+    Raises:
+        AliasError: Always.
+    """
+    raise AliasError(
+        f"{head}: wanted memory apart from {other}, given {show(thing)} over {show(second)}; "
+        "give each output memory of its own"
+    )
 
 
 def _refuse_difference(

@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-__all__ = ["overlaps_itself"]
+__all__ = ["Extent", "overlap_each_other", "overlaps_itself"]
+
+Extent = tuple[int, Sequence[int], Sequence[int], int]
+"""Address, sizes, strides in bytes, bytes of an element."""
 
 _BUDGET = 20_000
 
@@ -47,6 +50,42 @@ def _collides(terms: list[tuple[int, int]], lead: int) -> bool:
     if most > 1:
         rest.append((step, most - 1))
     return _Search(sorted(rest, reverse=True)).finds(0, target)
+
+
+def overlap_each_other(a: Extent, b: Extent) -> bool:
+    """Returns whether two tensors may share a byte.
+
+    Args:
+        a: One of them.
+        b: The other.
+
+    Returns:
+        True also where a long search found no answer.
+
+    Example:
+        >>> even, odd = (0, (3,), (8,), 4), (4, (3,), (8,), 4)
+        >>> overlap_each_other(even, odd), overlap_each_other(even, even)
+        (False, True)
+    """
+    if 0 in a[1] or 0 in b[1]:
+        return False
+    # Some byte i of a is some byte j of b: a sum of steps of both gives the distance of their ends.
+    low, high = _ends(a)[0], _ends(b)[1]
+    terms = [
+        (abs(step), n - 1)
+        for _, shape, steps, width in (a, b)
+        for n, step in [*zip(shape, steps, strict=True), (width, 1)]
+        if n > 1 and step
+    ]
+    return _Search(sorted(terms, reverse=True)).finds(0, high - low)
+
+
+def _ends(extent: Extent) -> tuple[int, int]:
+    """Returns the first and the last byte."""
+    address, shape, steps, width = extent
+    reaches = [(n - 1) * s for n, s in zip(shape, steps, strict=True)]
+    low = address + sum(r for r in reaches if r < 0)
+    return low, address + sum(r for r in reaches if r > 0) + width - 1
 
 
 class _Search:

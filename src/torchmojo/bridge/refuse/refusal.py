@@ -7,19 +7,22 @@ is found out here, where time does not matter.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from torchmojo.bridge import aten, doors
 from torchmojo.bridge.adopt import adopt
 from torchmojo.bridge.code import Code
-from torchmojo.bridge.kernel import spell
+from torchmojo.bridge.copy.repeat import REFUSED, may_copy, repeat_with_copy
 from torchmojo.bridge.lend import Lease, borrow
 from torchmojo.bridge.refuse.check import checks
 from torchmojo.bridge.refuse.facts import is_plain_tensor, is_torch_tensor
-from torchmojo.bridge.refuse.message import refuse
+from torchmojo.bridge.refuse.message import PLACE, named, refuse
 from torchmojo.bridge.refuse.number import as_plain, as_tensors
+from torchmojo.bridge.share.handle import Handle
 from torchmojo.contract import Argument, KernelContract
 from torchmojo.errors import ArgumentError, BoundsError, KernelError
+from torchmojo.spelling import spell
 
 __all__ = ["lend", "mend"]
 
@@ -53,7 +56,7 @@ def mend(
         return adopt(detail)
     if code == Code.RAISED:
         raise KernelError(f"{contract.name}: {detail}")
-    values = _bind(contract, args, names)
+    values = _unwrap(contract, _bind(contract, args, names))
     argument = contract.arguments[index] if contract.arguments else None
     if code == Code.FOREIGN:
         return _call_with_leases(kernel, values)
@@ -61,6 +64,18 @@ def mend(
         values[argument.name] = as_plain(contract, argument, values[argument.name])
         return kernel(**values)
     assert argument is not None, Code(code)
+    code, detail = _hidden_complex(argument, code, detail, values)
+    about = named(contract, argument, Code(code), values)
+    if may_copy(kernel, about, code):
+        # Looking at a capsule uses it up, so what is foreign is borrowed once, for all of the call.
+        if any(_is_foreign(item) for item in _tensors(contract, values)):
+            return _call_with_leases(kernel, values)
+        result = repeat_with_copy(kernel, about, code, detail, values)
+        if result is not REFUSED:
+            return result
+    if code in (Code.MOVED, Code.RELEASED):
+        # _unwrap raised, unless another thread has put back what glue saw: then it can be used.
+        return kernel(**values)
     refuse(contract, argument, Code(code), detail, values)
 
 
@@ -94,6 +109,30 @@ def _bind(
     return values
 
 
+def _unwrap(contract: KernelContract, values: dict[str, Any]) -> dict[str, Any]:
+    """Puts what handles hold in their place, after looking at each handle again.
+
+    Raises:
+        HandleError: One was released.
+        NoDataError: A lender has moved or changed.
+        ReadOnlyError: A handle that lends for reading only stands for an output.
+    """
+    for argument in contract.arguments:
+        value = values.get(argument.name)
+        if not argument.is_tensor or value is None:
+            continue
+        if type(value) is Handle:
+            values[argument.name] = value.lend(contract.name, argument.name, argument.writes)
+        elif type(value) in (list, tuple) and any(type(item) is Handle for item in value):
+            values[argument.name] = [
+                item.lend(contract.name, f"{argument.name}[{i}]", argument.writes)
+                if type(item) is Handle
+                else item
+                for i, item in enumerate(value)
+            ]
+    return values
+
+
 def _count(number: int) -> str:
     return f"{number or 'no'} argument{'s' * (number != 1)}"
 
@@ -103,6 +142,34 @@ def _one_of(names: list[str]) -> str:
 
 
 # -- foreign objects -----------------------------------------------------------------------------
+
+
+def _is_foreign(value: Any) -> bool:
+    return not (value is None or isinstance(value, Lease) or is_torch_tensor(value))
+
+
+def _hidden_complex(
+    argument: Argument, code: int, detail: Any, values: dict[str, Any]
+) -> tuple[int, Any]:
+    """Returns code and detail of a complex tensor that the glue could not take for one.
+
+    Of a lease in foreign byte order or with broken steps it sees no dtype, so it does not count the
+    parts as an axis.
+    """
+    value = values.get(argument.name)
+    if not argument.takes_complex or code not in (Code.RANK, Code.SAME_RANK, Code.AXIS):
+        return code, detail
+    place = detail // PLACE if code == Code.AXIS else detail
+    thing = value[place] if argument.kind == "tensors" and value else value
+    hidden = isinstance(thing, Lease) and (thing.swapped or thing.strides is None)
+    return (Code.DTYPE, place) if hidden else (code, detail)
+
+
+def _tensors(contract: KernelContract, values: dict[str, Any]) -> Iterator[Any]:
+    """Yields what was passed for tensors, and for each item of a list of them."""
+    for argument in contract.arguments:
+        if argument.is_tensor:
+            yield from _listed(argument, values.get(argument.name))
 
 
 def _call_with_leases(kernel: Any, values: dict[str, Any]) -> Any:
@@ -123,6 +190,10 @@ def _call_with_leases(kernel: Any, values: dict[str, Any]) -> Any:
                 ]
             else:
                 lent[argument.name] = lend(contract, argument, values, leases)
+        if not _is_open():
+            result = _lend_torch(kernel, lent, leases)
+            if result is not REFUSED:
+                return result
         try:
             result = kernel(**lent)
         except (KernelError, BoundsError):
@@ -164,7 +235,8 @@ def lend(
         place: Which one, if the argument is a list.
 
     Returns:
-        The value itself, a plain alias of it, or a lease.
+        The value itself, a plain alias of it, or a lease; a torch tensor for which there is no fast
+        door is returned as it is.
 
     Raises:
         TorchmojoError: It has no memory that a kernel could use.
@@ -179,19 +251,61 @@ def lend(
     if not is_torch_tensor(value):
         leases.append(borrow(value, what))
         return leases[-1]
-    door = aten.open_door()
     if not is_plain_tensor(type(value)):
         refuse(contract, argument, Code.NO_DATA, place, values)
-    if door.open:
-        if doors.add_tensor_type(type(value)):
-            return value
-        import torch
+    if not _is_open() or doors.add_tensor_type(type(value)):
+        return value
+    # Same TensorImpl facts, same storage, same version counter, under a known type.
+    return value.as_subclass(sys.modules["torch"].Tensor)
 
-        # Same TensorImpl facts, same storage, same version counter, under a known type.
-        return value.as_subclass(torch.Tensor)
-    # Where the fast door could not be proved, its checks are made here.
-    for check in checks(contract, argument, value):
-        if not check.ok:
-            refuse(contract, argument, check.code, place, values)
-    leases.append(borrow(value.detach(), what))
-    return leases[-1]
+
+def _is_open() -> bool:
+    """Returns whether torch tensors may pass the fast door."""
+    return aten.open_door().open and not doors.is_shut()
+
+
+def _lend_torch(kernel: Any, lent: dict[str, Any], leases: list[Lease]) -> Any:
+    """Borrows torch tensors where the fast door is shut: its checks are made here.
+
+    Args:
+        kernel: The kernel.
+        lent: What is passed, by name; leases take the place of tensors.
+        leases: New leases are added here; the caller releases them.
+
+    Returns:
+        What the call returned, if it was made with a copy, else ``REFUSED``.
+    """
+    contract: KernelContract = kernel.contract
+    tensors = [
+        (argument, place, item)
+        for argument in contract.arguments
+        if argument.is_tensor
+        for place, item in enumerate(_listed(argument, lent.get(argument.name)))
+        if is_torch_tensor(item)
+    ]
+    for argument, place, item in tensors:
+        for check in checks(contract, argument, item):
+            if check.ok or check.code == Code.AXIS:  # the glue counts axes itself
+                continue
+            if may_copy(kernel, argument, check.code):
+                result = repeat_with_copy(kernel, argument, check.code, place, lent)
+                if result is not REFUSED:
+                    return result
+            refuse(contract, argument, check.code, place, lent)
+    for argument, place, item in tensors:
+        listed = argument.kind == "tensors"
+        name = f"{argument.name}[{place}]" if listed else argument.name
+        leases.append(borrow(item.detach(), f"{contract.name}: {name}"))
+        if listed:
+            items = list(lent[argument.name])
+            items[place] = leases[-1]
+            lent[argument.name] = items
+        else:
+            lent[argument.name] = leases[-1]
+    return REFUSED
+
+
+def _listed(argument: Argument, value: Any) -> list[Any]:
+    """Returns the items of a list of tensors, or what was passed by itself."""
+    many = argument.kind == "tensors" and isinstance(value, (list, tuple))
+    return list(value) if many else [value]

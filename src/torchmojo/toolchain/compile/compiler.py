@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from torchmojo import faults
 from torchmojo.errors import CompilerNotFoundError
 from torchmojo.toolchain.settings import Settings, read_settings
 
@@ -104,6 +105,8 @@ def find_compiler(settings: Settings | None = None) -> Compiler:
     Example:
         After ``pip install "torchmojo[compiler]"``, ``find_compiler().version`` is ``"1.2.0"``.
     """
+    if faults.meet("compiler"):
+        raise CompilerNotFoundError("mojo: wanted a compiler, given none (injected)")
     settings = read_settings() if settings is None else settings
     rejected: list[Rejected] = []
     for origin, place, path, reason in _places(settings):
@@ -246,6 +249,8 @@ def _environment(compiler: Compiler, scratch: Path) -> dict[str, str]:
     """
     drop = ("MODULAR_MOJO_MAX_", "MODULAR_MAX_", "MODULAR_DERIVED_PATH", "MODULAR_CACHE_DIR")
     env = {name: value for name, value in os.environ.items() if not name.startswith(drop)}
+    # Preloaded libraries, such as a sanitizer's, are meant for Python; the compiler dies of some.
+    env.pop("LD_PRELOAD", None)
     if compiler.origin != "MODULAR_HOME":
         env.pop("MODULAR_HOME", None)
     root = str(compiler.lib.parent)

@@ -21,6 +21,8 @@ __all__ = ["write_glue"]
 _LAYOUT_CODES = {"any": 0, "row_major": 1, "channels_last": 2}
 _LAYOUT_NAMES = {"any": "ANY", "row_major": "ROW_MAJOR", "channels_last": "CHANNELS_LAST"}
 
+_NUMBERS = {"Bool": "Scalar[DType.bool]", "Int": "Int64", "UInt": "UInt64"}
+
 _HEAD = """\
 # Written by torchmojo from the signatures in {name}; do not edit.
 from torchmojo._glue import *
@@ -112,12 +114,8 @@ class _Writer:
             yield f"    text = {call}"
         elif kernel.makes_tensor:
             yield f"    result.own({call}.into_dlpack())"
-        elif kernel.returns == "Bool":
-            yield f"    result.set(Scalar[DType.bool]({call}))"
-        elif kernel.returns in ("Int", "UInt"):
-            yield f"    result.set({kernel.returns}64({call}))"
         else:
-            yield f"    result.set({call})"
+            yield f"    result.set({_NUMBERS.get(kernel.returns, '')}({call}))"
 
     def _taken(self, i: int, argument: Argument) -> str:
         if argument.kind == "tensor":
@@ -348,8 +346,7 @@ class _Writer:
             yield "    var story = describe(traps, outside) if outside >= 0 else String()"
             yield "    free_traps(traps)"
             yield "    if outside >= 0:"
-            if kernel.makes_tensor:
-                yield "        result.drop()"
+            yield "        result.drop()" if kernel.makes_tensor else "        pass"
             yield "        return frame.raised(Code.BOUNDS, outside, story)"
         if kernel.raises:
             yield "if failed:"

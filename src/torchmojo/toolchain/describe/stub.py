@@ -42,7 +42,7 @@ def write_stub(contract: Contract) -> str:
 
 
 def _function(kernel: KernelContract, names: set[str]) -> str:
-    from torchmojo.bridge.kernel import describe
+    from torchmojo.spelling import describe
 
     parts = [_parameter(argument, names) for argument in kernel.arguments]
     optional = [i for i, a in enumerate(kernel.arguments) if not a.required]

@@ -11,6 +11,7 @@ from std.memory import Pointer
 from torchmojo._glue.code import Code
 from torchmojo._glue.python import Object, Words, address, release, word
 from torchmojo._glue.record import Record
+from torchmojo._glue.table import Slot
 
 # A block is: the next block, a `Py_buffer` (cpython/object.h), strides in elements.
 comptime _BUFFER = 8
@@ -30,11 +31,12 @@ comptime _RECORDS_RO = Int32(0x1C)  # PyBUF_RECORDS_RO: strides and format, writ
 
 
 @no_inline
-def borrow(object: Object, mut record: Record, mut blocks: Int) -> Int:
+def borrow(doors: Int, object: Int, mut record: Record, mut blocks: Int) -> Int:
     """Borrows the memory of an object with the buffer protocol.
 
     Args:
-        object: Any object.
+        doors: The table, which counts open exports.
+        object: Address of any object.
         record: Filled in.
         blocks: Head of the call's list of exports; a new one is put in front. `give_back` ends them,
             and until then the exporter cannot be resized or closed.
@@ -58,15 +60,17 @@ def borrow(object: Object, mut record: Record, mut blocks: Int) -> Int:
         return Code.FOREIGN
     Words(unsafe_from_address=block)[] = blocks
     blocks = block
+    Words(unsafe_from_address=doors + Slot.EXPORTS)[] += 1
     return Code.OK
 
 
-def keep(object: Object, mut blocks: Int) -> Int:
+def keep(object: Object, mut blocks: Int, users: Int = 0) -> Int:
     """Holds an object until the call ends.
 
     Args:
         object: A new reference, which is taken over; NULL where CPython had no memory.
         blocks: The call's list of blocks.
+        users: Address of a word that counts calls which run on the object's memory, or 0.
 
     Returns:
         `Code.OK`, or `Code.NO_DATA` where there is no memory left for a block.
@@ -81,14 +85,18 @@ def keep(object: Object, mut blocks: Int) -> Int:
     Words(unsafe_from_address=block + _OBJ)[] = address(object)
     Words(unsafe_from_address=block)[] = blocks
     blocks = block
+    if users != 0:
+        Words(unsafe_from_address=users)[] += 1
+        Words(unsafe_from_address=block + _BUF)[] = users
     return Code.OK
 
 
 @no_inline
-def give_back(blocks: Int):
+def give_back(doors: Int, blocks: Int):
     """Ends every export of a call; the GIL is held.
 
     Args:
+        doors: The table, which counts open exports.
         blocks: Head of the list, or 0.
     """
     var block = blocks
@@ -96,6 +104,10 @@ def give_back(blocks: Int):
         var next = word(block, 0)
         # The second word of a `Py_buffer` is the exporter; a block without one only owns words.
         if word(block, _OBJ) != 0:
+            if word(block, _ITEMSIZE) != 0:
+                Words(unsafe_from_address=doors + Slot.EXPORTS)[] -= 1
+            elif word(block, _BUF) != 0:  # an object of `keep` that counts its users
+                Words(unsafe_from_address=word(block, _BUF))[] -= 1
             external_call["PyBuffer_Release", NoneType](block + _BUFFER)
         external_call["free", NoneType](block)
         block = next

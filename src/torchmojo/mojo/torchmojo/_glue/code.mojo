@@ -56,3 +56,7 @@ struct Code:
     """A lazily conjugated view: memory holds the values with the other imaginary sign."""
     comptime ADOPT = 25
     """No refusal: the kernel made a tensor that Python is to own."""
+    comptime RELEASED = 26
+    """A handle that has been released."""
+    comptime MOVED = 27
+    """A handle whose lender has another address, shape or strides than when it was made."""

@@ -8,11 +8,13 @@ opens the door (`torchmojo/bridge/aten.py`), so that nothing here depends on a g
 from std.ffi import external_call
 from std.memory import Pointer
 
-from torchmojo._glue.buffer import borrow
+from torchmojo._glue.buffer import borrow, keep
 from torchmojo._glue.code import Code
+from torchmojo._glue.handle import has_changed, is_frozen, target_of
 from torchmojo._glue.parts import is_complex, split_complex
-from torchmojo._glue.python import Object, address, type_of_object, word
+from torchmojo._glue.python import Object, address, object_at, type_of_object, word
 from torchmojo._glue.record import Record
+from torchmojo._glue.table import Slot
 
 comptime _OutInt = Pointer[Int, MutAnyOrigin]
 comptime _GetInt = def(Int, _OutInt) thin abi("C") -> Int32
@@ -23,73 +25,6 @@ comptime _AskNobody = def() thin abi("C") -> Bool
 comptime _Tell = def(Int) thin abi("C") -> None
 
 comptime _INT64_MAX = Int128(Int64.MAX)
-
-
-struct Slot:
-    """Offsets of the words of the door table; `torchmojo.bridge.doors` fills them in this order."""
-
-    comptime NONE = 0
-    """The object `None`."""
-    comptime FLOAT_TYPE = 8
-    """The type `float`."""
-    comptime INT_TYPE = 16
-    """The type `int`."""
-    comptime TRUE = 24
-    """The object `True`."""
-    comptime FALSE = 32
-    """The object `False`."""
-    comptime STR_TYPE = 40
-    """The type `str`."""
-    comptime LIST_TYPE = 48
-    """The type `list`."""
-    comptime TUPLE_TYPE = 56
-    """The type `tuple`."""
-    comptime LEASE_TYPE = 64
-    """The type of a borrowed foreign object."""
-    comptime LEASE_RECORD = 72
-    """Offset in a lease of a Python int, the address of its record."""
-    comptime TENSOR_OFFSET = 80
-    """Offset of the `at::Tensor` in a tensor object."""
-    comptime GET_DIM = 88
-    """`aoti_torch_get_dim`."""
-    comptime GET_SIZES = 96
-    """`aoti_torch_get_sizes`."""
-    comptime GET_STRIDES = 104
-    """`aoti_torch_get_strides`."""
-    comptime GET_DTYPE = 112
-    """`aoti_torch_get_dtype`."""
-    comptime GET_DEVICE_TYPE = 120
-    """`aoti_torch_get_device_type`."""
-    comptime GET_LAYOUT = 128
-    """`aoti_torch_get_layout`."""
-    comptime GET_CONST_DATA = 136
-    """`torch_get_const_data_ptr`: does not copy a lazily cloned storage."""
-    comptime GET_MUTABLE_DATA = 144
-    """`torch_get_mutable_data_ptr`: does."""
-    comptime GET_STORAGE_SIZE = 152
-    """`aoti_torch_get_storage_size`, in bytes."""
-    comptime GET_STORAGE_OFFSET = 160
-    """`aoti_torch_get_storage_offset`, in elements."""
-    comptime IS_NEG = 168
-    """`at::native::is_neg`."""
-    comptime IS_INFERENCE = 176
-    """`at::native::is_inference`."""
-    comptime REQUIRES_GRAD = 184
-    """`c10::TensorImpl::requires_grad`."""
-    comptime GRAD_ENABLED = 192
-    """`c10::GradMode::is_enabled`."""
-    comptime INFERENCE_ENABLED = 200
-    """`c10::InferenceMode::is_enabled`."""
-    comptime BUMP_VERSION = 208
-    """`torch::autograd::impl::bump_version`."""
-    comptime IS_CONJ = 216
-    """`at::native::is_conj`."""
-    comptime TENSOR_TYPES = 224
-    """Sixteen types whose objects hold plain tensors: `Tensor`, `Parameter`, then subclasses seen."""
-    comptime TENSOR_TYPE_COUNT = 16
-    """How many of them there is room for; unused ones are 0."""
-    comptime WIDTHS = 352
-    """A byte for each of torch's 64 dtype numbers: bytes of an element, 0 for "not in a kernel"."""
 
 
 @always_inline
@@ -170,21 +105,39 @@ def acquire(
     """
     var at = address(object)
     var type = type_of_object(at)
+    var shared = 0
+    if type == word(doors, Slot.HANDLE_TYPE) and type != 0:
+        shared = at
+        at = target_of(doors, shared)
+        if at == word(doors, Slot.NONE):
+            return Code.RELEASED
+        if writes and is_frozen(doors, shared):
+            return Code.READ_ONLY
+        type = type_of_object(at)
+        # Another thread may release the handle while the kernel runs.
+        var users = 0
+        if type == word(doors, Slot.LEASE_TYPE):
+            users = _record_of(doors, at) + Record.USERS
+        external_call["Py_IncRef", NoneType](at)
+        var code = keep(object_at(at), blocks, users)
+        if code != Code.OK:
+            return code
     if _is_tensor(doors, type):
         var handle = at + word(doors, Slot.TENSOR_OFFSET)
         var code = _read_tensor(doors, handle, record, writes)
         if code != Code.OK:
             return code
     elif type == word(doors, Slot.LEASE_TYPE) and type != 0:
-        var number = word(at, word(doors, Slot.LEASE_RECORD))
-        var found = external_call["PyLong_AsVoidPtr", Int](number)
+        var found = _record_of(doors, at)
         record = Pointer[Record, MutUntrackedOrigin](unsafe_from_address=found)[].copy()
     elif at == word(doors, Slot.NONE):
         return Code.NONE
     else:
-        var code = borrow(object, record, blocks)
+        var code = borrow(doors, at, record, blocks)
         if code != Code.OK:
             return code
+    if shared != 0 and has_changed(doors, shared, record):
+        return Code.MOVED
     if parts:
         var code = split_complex(record, blocks)
         if code != Code.OK:
@@ -195,6 +148,13 @@ def acquire(
     if width == 0:
         return Code.DTYPE
     return _check_extent(record, width, writes, layout)
+
+
+@always_inline
+def _record_of(doors: Int, lease: Int) -> Int:
+    """Returns the address of a lease's record."""
+    var number = word(lease, word(doors, Slot.LEASE_RECORD))
+    return external_call["PyLong_AsVoidPtr", Int](number)
 
 
 @always_inline

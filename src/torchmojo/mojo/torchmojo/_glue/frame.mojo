@@ -5,12 +5,13 @@ from std.memory import Pointer
 
 from torchmojo._glue.buffer import give_back, keep
 from torchmojo._glue.code import Code
-from torchmojo._glue.doors import Slot, acquire, claim, raise_version
+from torchmojo._glue.doors import acquire, claim, raise_version
 from torchmojo._glue.python import Object, Objects, address, new_int, new_str, release, word
 from torchmojo._glue.overlap import overlaps_in_part, overlaps_itself
 from torchmojo._glue.record import Record
 from torchmojo._glue.records import Records
 from torchmojo._glue.slots import Slots
+from torchmojo._glue.table import Slot
 from torchmojo._managed import into_capsule
 
 # Offsets in a kernel object; `torchmojo.bridge.kernel` lays it out.
@@ -345,7 +346,7 @@ struct Frame(ImplicitlyCopyable):
     def close(mut self):
         """Gives back what the call borrowed; the GIL is held and the kernel has returned."""
         if self.blocks != 0:
-            give_back(self.blocks)
+            give_back(self.doors, self.blocks)
             self.blocks = 0
 
     @always_inline

@@ -22,6 +22,17 @@ def address(object: Object) -> Int:
 
 
 @always_inline
+def object_at(address: Int) -> Object:
+    """Returns the object at an address.
+
+    Args:
+        address: Of a `PyObject`; 0 for NULL.
+    """
+    var value = address
+    return Pointer(to=value).unsafe_bitcast[Object]()[]
+
+
+@always_inline
 def word(base: Int, offset: Int) -> Int:
     """Reads the 64-bit word at an offset in bytes.
 

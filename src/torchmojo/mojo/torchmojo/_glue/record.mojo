@@ -16,8 +16,11 @@ struct Record(ImplicitlyCopyable):
     """Address, shape, strides and dtype of a borrowed tensor.
 
     `shape` and `strides` point into the owner; they are good while the caller holds the argument.
-    The first eight words have the layout of `torchmojo.bridge.record.Record` in Python.
+    It has the layout of `torchmojo.bridge.lend.lease.Record` in Python, which has one word more.
     """
+
+    comptime USERS = 72
+    """Offset of the word that counts calls which run on a lease."""
 
     var data: Int
     """Address of element `[0, ..., 0]`; may be 0 when there are no elements."""

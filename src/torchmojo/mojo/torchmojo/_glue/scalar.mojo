@@ -4,7 +4,7 @@ from std.ffi import external_call
 from std.memory import Pointer
 
 from torchmojo._glue.code import Code
-from torchmojo._glue.doors import Slot
+from torchmojo._glue.table import Slot
 from torchmojo._glue.python import Object, address, type_of_object, word
 
 

@@ -1,0 +1,1 @@
+"""Copies where memory cannot be used as it lies: by policy, in one pass, counted and announced."""
