@@ -63,6 +63,11 @@ def test_any_compiler():
     assert not read_settings({"TORCHMOJO_ANY_COMPILER": "0"}).any_compiler
 
 
+def test_sanitize():
+    assert read_settings({"TORCHMOJO_SANITIZE": "thread"}).sanitize == "thread"
+    assert read_settings({"TORCHMOJO_SANITIZE": "none"}).sanitize == "none"
+
+
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
@@ -95,6 +100,12 @@ def test_any_compiler():
             "true",
             "environment variable TORCHMOJO_ANY_COMPILER: wanted one of 0, 1, given 'true'; "
             "unset it to get the default",
+        ),
+        (
+            "TORCHMOJO_SANITIZE",
+            "memory",
+            "environment variable TORCHMOJO_SANITIZE: wanted one of none, address, thread, given "
+            "'memory'; unset it to get the default",
         ),
     ],
 )

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, cast
 
-__all__ = ["VARIABLES", "Settings", "Variable", "read_settings"]
+__all__ = ["VARIABLES", "Sanitize", "Settings", "Variable", "read_settings"]
 
 Progress = Literal["auto", "0", "1"]
+Sanitize = Literal["none", "address", "thread"]
 
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]i?B|B)?\s*", re.IGNORECASE)
 _CPU = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")  # no leading '-': it becomes an argument
@@ -60,6 +61,11 @@ VARIABLES: tuple[Variable, ...] = (
         "auto",
         "Show a line while compiling: auto (on a terminal), 1 (always), 0 (never).",
     ),
+    Variable(
+        "TORCHMOJO_SANITIZE",
+        "none",
+        "Build kernels with a sanitizer of the compiler: address (memory) or thread (races).",
+    ),
 )
 
 
@@ -74,6 +80,7 @@ class Settings:
         cache_size: Upper size of the cache, in bytes.
         target_cpu: CPU to compile for; ``"native"`` is this machine's.
         progress: Whether to show a line while compiling.
+        sanitize: Sanitizer that kernels are built with.
     """
 
     mojo: Path | None = None
@@ -82,6 +89,7 @@ class Settings:
     cache_size: int = 2 * 1024**3
     target_cpu: str = "native"
     progress: Progress = "auto"
+    sanitize: Sanitize = "none"
 
 
 def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
@@ -111,6 +119,10 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
         target_cpu=_cpu(found, "TORCHMOJO_TARGET_CPU", default.target_cpu),
         progress=cast(
             "Progress", _choice(found, "TORCHMOJO_PROGRESS", ("auto", "0", "1"), default.progress)
+        ),
+        sanitize=cast(
+            "Sanitize",
+            _choice(found, "TORCHMOJO_SANITIZE", ("none", "address", "thread"), default.sanitize),
         ),
     )
 

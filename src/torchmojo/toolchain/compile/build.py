@@ -14,11 +14,14 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torchmojo.errors import CompileError
 from torchmojo.toolchain.compile.compiler import Compiler, Completed, cpu_identity, run
-from torchmojo.toolchain.settings import Settings, read_settings
+from torchmojo.toolchain.settings import Sanitize, Settings, read_settings
+
+if TYPE_CHECKING:
+    from torchmojo.toolchain.compile.sanitizer import Part
 
 __all__ = ["BuildFlags", "compile_library", "document", "precompile"]
 
@@ -43,12 +46,14 @@ class BuildFlags:
         bounds: Check each index; for debugging.
         target_cpu: CPU to compile for, ``"native"`` for this one.
         optimize: Optimization level, 0 to 3.
+        sanitize: Sanitizer to build in, ``"address"`` or ``"thread"``; ``"none"`` for none.
     """
 
     fast_math: bool = False
     bounds: bool = False
     target_cpu: str = "native"
     optimize: int = 3
+    sanitize: Sanitize = "none"
 
     def arguments(self) -> list[str]:
         """Write the flags as the compiler takes them."""
@@ -59,6 +64,9 @@ class BuildFlags:
             words += ["--target-cpu", self.target_cpu]
         if self.bounds:
             words += ["-D", "TORCHMOJO_BOUNDS=1"]
+        if self.sanitize != "none":
+            # The lines are for the sanitizer's report.
+            words += ["--sanitize", self.sanitize, "--debug-level", "line-tables"]
         return words
 
     def key(self) -> str:
@@ -79,6 +87,7 @@ class BuildFlags:
         return (
             f"O{self.optimize} contract={'fast' if self.fast_math else 'off'} "
             f"bounds={self.bounds:d} cpu={cpu_identity(self.target_cpu)}"
+            + ("" if self.sanitize == "none" else f" sanitize={self.sanitize}")
         )
 
 
@@ -123,6 +132,13 @@ def compile_library(
     words = ["build", "--emit", "shared-lib" if linker is None else "object"]
     words += [*flags.arguments(), *_DIAGNOSTICS]
     folders = _include(include)
+    sources = list(glue_sources)
+    extra = None
+    if flags.sanitize != "none" and linker is not None:
+        from torchmojo.toolchain.compile.sanitizer import PARTS
+
+        extra = PARTS[flags.sanitize]
+        sources.append(extra.source)
 
     def compile_part(number: int, source: str) -> Path:
         # A folder for each: the compiler looks for modules beside the file first.
@@ -135,11 +151,11 @@ def compile_library(
         _check(run(compiler, args, folder), user_files, glue)
         return target
 
-    with _progress(progress_label, settings), ThreadPoolExecutor(len(glue_sources)) as pool:
+    with _progress(progress_label, settings), ThreadPoolExecutor(len(sources)) as pool:
         # In the order of the source: of several errors the first one is shown.
-        objects = list(pool.map(compile_part, range(len(glue_sources)), glue_sources))
+        objects = list(pool.map(compile_part, range(len(sources)), sources))
         if linker is not None:
-            _link(compiler, linker, objects, out)
+            _link(compiler, linker, objects, out, extra)
             for target in objects:
                 target.unlink()
 
@@ -231,12 +247,17 @@ def _check(done: Completed, user_files: Mapping[Path, str], glue: Path | None) -
 # --- linking --------------------------------------------------------------------------------------
 
 
-def _link(compiler: Compiler, linker: Path, objects: Sequence[Path], out: Path) -> None:
+def _link(
+    compiler: Compiler, linker: Path, objects: Sequence[Path], out: Path, extra: Part | None
+) -> None:
     """Link objects into a library, with what the compiler's own command would pass."""
     runtime = [path for name in _RUNTIME for path in sorted(compiler.lib.glob(name))]
     # Without the frame headers, an error that torch throws cannot pass through Mojo frames.
     words = ["-flavor", "gnu", "-shared", "--gc-sections", "--eh-frame-hdr", "--hash-style=gnu"]
     words += ["-rpath", "$ORIGIN", "-rpath", str(compiler.lib), "-o", str(out), *map(str, objects)]
+    if extra is not None:
+        words += extra.link
+        runtime = runtime if extra.with_runtime else []
     args = [*words, "--as-needed", *map(str, runtime), *_system_libraries()]
     done = run(compiler, args, out.parent, program=linker)
     _check(done, {}, None)
