@@ -23,6 +23,11 @@ KEYS = {
         one_numpy_us custom_op_ns
     """,
     "toolchain": "cold_load_s cold_small_s warm_load_ms warm_load_cpu_ms import_ms import_cpu_ms",
+    "memory": """
+        handle_ns from_dlpack_ns handle_ratio check_ns copy_ratio_min copy_transposed_ratio_1t
+        copy_expanded_ratio_2t call_fallback_us
+    """,
+    "soak": "soak_steps soak_refusals soak_deleters soak_growth_mib",
     "filters": "gray_ms_mojo_1t blur_ms_mojo_2t sobel_ratio_torch_1t",
 }
 # Null where this machine cannot measure them: no peer, no compiler, no second core to itself.
