@@ -92,7 +92,7 @@ def error_of(folder: Path) -> str:
 
 def test_files(made):
     assert sorted(path.name for path in made.iterdir()) == sorted(
-        [*TEXTS, *RUNTIME, "library.so", "manifest.json"]
+        [*TEXTS, *RUNTIME, "library.so", "manifest.json", "memory.so"]
     )
 
 
@@ -153,7 +153,7 @@ def test_a_kernel_that_cannot_raise_needs_no_library(tmp_path):
         f"use it: kernels = torchmojo.load({str(tmp_path / 'plain')!r})\n"
     )
     assert sorted(path.name for path in (tmp_path / "plain").iterdir()) == sorted(
-        [*TEXTS, "library.so", "manifest.json"]
+        [*TEXTS, "library.so", "manifest.json", "memory.so"]
     )
     assert "needs no library of Mojo's" in (tmp_path / "plain" / "NOTICE").read_text()
 
@@ -275,7 +275,9 @@ def test_another_format(copy):
     assert run("show", copy, code=1).startswith(f"error: load: {copy}: wanted a library of format")
 
 
-@pytest.mark.parametrize("text", ["{", '{"made_by": "torchmojo build", "format": 1}'])
+@pytest.mark.parametrize(
+    "text", ["{", f'{{"made_by": "torchmojo build", "format": {manifest.FORMAT}}}']
+)
 def test_a_damaged_manifest(copy, text):
     (copy / "manifest.json").write_text(text)
     assert error_of(copy).startswith(f"load: {copy}: manifest.json is ")
