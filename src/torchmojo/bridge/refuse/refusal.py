@@ -56,7 +56,24 @@ def mend(
         return adopt(detail)
     if code == Code.RAISED:
         raise KernelError(f"{contract.name}: {detail}")
-    values = _unwrap(contract, _bind(contract, args, names))
+    held: list[Lease] = []
+    try:
+        values = _unwrap(contract, _bind(contract, args, names), held)
+        return _repeat(kernel, contract, code, index, detail, values)
+    finally:
+        for lease in held:
+            lease.release()
+
+
+def _repeat(
+    kernel: Any,
+    contract: KernelContract,
+    code: int,
+    index: int,
+    detail: Any,
+    values: dict[str, Any],
+) -> Any:
+    """Mends a call whose handles have been looked through."""
     argument = contract.arguments[index] if contract.arguments else None
     if code == Code.FOREIGN:
         return _call_with_leases(kernel, values)
@@ -109,8 +126,10 @@ def _bind(
     return values
 
 
-def _unwrap(contract: KernelContract, values: dict[str, Any]) -> dict[str, Any]:
+def _unwrap(contract: KernelContract, values: dict[str, Any], held: list[Lease]) -> dict[str, Any]:
     """Puts what handles hold in their place, after looking at each handle again.
+
+    Leases are added to ``held``: another thread may release the handle while the call runs.
 
     Raises:
         HandleError: One was released.
@@ -122,15 +141,23 @@ def _unwrap(contract: KernelContract, values: dict[str, Any]) -> dict[str, Any]:
         if not argument.is_tensor or value is None:
             continue
         if type(value) is Handle:
-            values[argument.name] = value.lend(contract.name, argument.name, argument.writes)
+            values[argument.name] = _look(value, contract.name, argument.name, argument, held)
         elif type(value) in (list, tuple) and any(type(item) is Handle for item in value):
             values[argument.name] = [
-                item.lend(contract.name, f"{argument.name}[{i}]", argument.writes)
+                _look(item, contract.name, f"{argument.name}[{i}]", argument, held)
                 if type(item) is Handle
                 else item
                 for i, item in enumerate(value)
             ]
     return values
+
+
+def _look(handle: Handle, kernel: str, name: str, argument: Argument, held: list[Lease]) -> Any:
+    """Returns what a handle holds, and holds it for the call if it is a lease."""
+    target = handle.lend(kernel, name, argument.writes)
+    if isinstance(target, Lease):
+        held.append(target.hold())
+    return target
 
 
 def _count(number: int) -> str:
