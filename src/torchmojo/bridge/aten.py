@@ -12,6 +12,7 @@ import ctypes
 import sys
 import threading
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,18 +66,21 @@ class AtenDoor:
 _door = AtenDoor()
 
 
-def symbols() -> dict[str, int]:
+def symbols(names: Sequence[str] = _FUNCTIONS) -> dict[str, int]:
     """Returns the address of every C function that the door needs, 0 where it is missing.
 
     torch must be imported. Its libraries are found by their path, so nothing of theirs becomes
     visible to other libraries.
+
+    Args:
+        names: The functions.
     """
     torch = sys.modules["torch"]
     folder = Path(torch.__file__ or "").parent / "lib"
     suffix = "dylib" if sys.platform == "darwin" else "so"
     libraries = [ctypes.CDLL(str(folder / f"lib{name}.{suffix}")) for name in _LIBRARIES]
-    found = dict.fromkeys(_FUNCTIONS, 0)
-    for name in _FUNCTIONS:
+    found = dict.fromkeys(names, 0)
+    for name in names:
         for library in libraries:
             function = getattr(library, name, None)
             if function is not None:

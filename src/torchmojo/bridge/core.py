@@ -7,8 +7,11 @@ deleter inside it may be called by anybody at any time.
 from __future__ import annotations
 
 import ctypes
+import sys
 from typing import Any
 
+from torchmojo.bridge.aten import symbols
+from torchmojo.bridge.fork import generation
 from torchmojo.errors import HandleError
 
 __all__ = ["Memory", "convert", "counters", "memory", "table"]
@@ -23,16 +26,15 @@ class Memory:
     """The library ``memory``.
 
     Attributes:
-        copy: ``torchmojo_copy``, called without the GIL.
-        lend: ``torchmojo_lend``, called with it.
+        lend: ``torchmojo_lend``, called with the GIL.
     """
 
     def __init__(self, path: str) -> None:
         """Loads it."""
         words = ctypes.c_int64
         free = ctypes.CDLL(path)
-        self.copy = free.torchmojo_copy
-        self.copy.restype, self.copy.argtypes = ctypes.c_int32, (words,) * 10
+        self._copy = free.torchmojo_copy_on
+        self._copy.restype, self._copy.argtypes = ctypes.c_int32, (words,) * 11
         held = ctypes.PyDLL(path)
         self.lend = held.torchmojo_lend
         self.lend.restype = ctypes.py_object
@@ -43,6 +45,33 @@ class Memory:
                 _table[_FINALIZING] = ctypes.cast(function, ctypes.c_void_p).value or 0
                 break
         _table[_ERROR] = id(HandleError)
+
+    def copy(self, *words: int) -> int:
+        """Calls ``torchmojo_copy`` without the GIL, on torch's threads where torch is imported.
+
+        Args:
+            words: Its ten arguments.
+
+        Returns:
+            0, or 1 where there is no loop for them.
+        """
+        return int(self._copy(_parallel_for(), *words))
+
+
+_torch: dict[str, int] = {}
+
+
+def _parallel_for() -> int:
+    """Returns the address of torch's loop: looked up once, where the copy would on each call.
+
+    A forked child gets 0, and finds out by itself that it has to stay on its own thread.
+    """
+    if "torch" not in sys.modules or generation():
+        return 0
+    if "loop" not in _torch:
+        found = symbols(("torch_parallel_for",))
+        _torch["loop"] = found["torch_parallel_for"]
+    return _torch["loop"]
 
 
 def memory() -> Memory:
