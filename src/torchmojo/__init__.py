@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from torchmojo.bridge.share.leak import LeakCheck, leak_check
     from torchmojo.bridge.share.lender import share
     from torchmojo.library import Library, inline, load
+    from torchmojo.ops.file import ops_from
+    from torchmojo.ops.op import Op, op
 
 __all__ = [
     "AliasError",
@@ -68,6 +70,7 @@ __all__ = [
     "Library",
     "LibraryError",
     "NoDataError",
+    "Op",
     "ReadOnlyError",
     "ShapeError",
     "SignatureError",
@@ -82,10 +85,13 @@ __all__ = [
     "live_handles",
     "load",
     "no_copies",
+    "op",
+    "ops_from",
     "share",
 ]
 
 _PLACES = {
+    "Op": "torchmojo.ops.op",
     "Copied": "torchmojo.bridge.copy.ledger",
     "CopyReason": "torchmojo.bridge.copy.ledger",
     "Explanation": "torchmojo.bridge.refuse.explain",
@@ -101,6 +107,8 @@ _PLACES = {
     "live_handles": "torchmojo.bridge.share.handle",
     "load": "torchmojo.library",
     "no_copies": "torchmojo.bridge.copy.policy",
+    "op": "torchmojo.ops.op",
+    "ops_from": "torchmojo.ops.file",
     "share": "torchmojo.bridge.share.lender",
 }
 

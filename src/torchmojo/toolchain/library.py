@@ -21,7 +21,17 @@ from torchmojo.toolchain.compile.build import BuildFlags
 from torchmojo.toolchain.compile.compiler import Compiler, find_compiler
 from torchmojo.toolchain.settings import read_settings
 
-__all__ = ["MOJO_PACKAGE", "Built", "Options", "build", "build_key", "open_folder"]
+__all__ = [
+    "MOJO_PACKAGE",
+    "Built",
+    "Options",
+    "build",
+    "build_key",
+    "flags_of",
+    "open_folder",
+    "shares_of",
+    "shown_names",
+]
 
 MOJO_PACKAGE = Path(__file__).parent.parent / "mojo"
 """The folder for ``mojo build -I``: it holds the Mojo package ``torchmojo``."""
@@ -154,7 +164,8 @@ def build_key(
         options: How to compile.
         target: A CPU name or ``native``.
     """
-    own = sorted(p for p in MOJO_PACKAGE.rglob("*.mojo") if "torchmojo_core" not in p.parts)
+    others = {"torchmojo_core", "torchmojo_ops"}
+    own = sorted(p for p in MOJO_PACKAGE.rglob("*.mojo") if not others & {*p.parts})
     facts = {
         "format": FORMAT,
         "torchmojo": sources.digest(own, [MOJO_PACKAGE]),
@@ -165,7 +176,7 @@ def build_key(
             )
         ).hexdigest(),
         "compiler": compiler.identity,
-        "flags": _flags(options, target).key(),
+        "flags": flags_of(options, target).key(),
         "name": source.name,
         "sources": sources.digest(files, [source.parent, *options.include]),
         "dtypes": _plain(options.dtypes),
@@ -173,7 +184,13 @@ def build_key(
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:40]
 
 
-def _flags(options: Options, target: str) -> BuildFlags:
+def flags_of(options: Options, target: str) -> BuildFlags:
+    """Returns the flags that options mean.
+
+    Args:
+        options: How to compile.
+        target: A CPU name or ``native``.
+    """
     from torchmojo.toolchain.compile.sanitizer import chosen
 
     return BuildFlags(
@@ -201,7 +218,7 @@ def _make(
     from torchmojo.toolchain.describe.signature import Choices, read_contract
 
     include = (MOJO_PACKAGE, source.parent, *options.include)
-    shown = _shown(source, files, options)
+    shown = shown_names(source, files, options)
     described = document(compiler, source, include, shown)
     wheres = _wheres(source, files)
     name = options.shown or source.name
@@ -230,8 +247,14 @@ def _wheres(source: Path, files: Sequence[Path]) -> dict[tuple[str, str], str]:
     return found
 
 
-def _shown(source: Path, files: Sequence[Path], options: Options) -> dict[Path, str]:
-    """Maps each file to the name that messages show: as the user wrote it, or ``<inline>``."""
+def shown_names(source: Path, files: Sequence[Path], options: Options) -> dict[Path, str]:
+    """Maps each file to the name that messages show: as the user wrote it, or ``<inline>``.
+
+    Args:
+        source: The user's file or package.
+        files: It and all that it imports.
+        options: How to compile.
+    """
     if options.shown:
         return {files[0]: options.shown}
     here = Path.cwd()
@@ -261,7 +284,7 @@ def _compile(
     from torchmojo.toolchain.compile.build import compile_library
     from torchmojo.toolchain.describe.glue import write_glue
 
-    flags = _flags(options, target)
+    flags = flags_of(options, target)
 
     def attempt(candidate: Contract, name: str, quiet: bool = False) -> Contract:
         work = folder / name
@@ -270,7 +293,7 @@ def _compile(
         parts = 1 if quiet or compiler.linker is None else os.cpu_count() or 1
         compile_library(
             compiler,
-            [write_glue(share, source.stem) for share in _shares(candidate, parts)],
+            [write_glue(share, source.stem) for share in shares_of(candidate, parts)],
             include=include,
             out=work / _LIBRARY,
             flags=flags,
@@ -322,8 +345,13 @@ def _compile(
     return plain
 
 
-def _shares(contract: Contract, most: int) -> list[Contract]:
-    """Deals kernels out to compilers that run side by side, by the number of their instances."""
+def shares_of(contract: Contract, most: int) -> list[Contract]:
+    """Deals kernels out to compilers that run side by side, by the number of their instances.
+
+    Args:
+        contract: The kernels.
+        most: How many compilers there may be.
+    """
     weights = {k.name: math.prod(len(p.choices) for p in k.parameters) for k in contract.kernels}
     count = min(most, _MAX_PARTS, len(contract.kernels))
     shares: list[list[KernelContract]] = [[] for _ in range(count)]

@@ -14,9 +14,10 @@ from collections.abc import Iterator
 from torchmojo.contract import Argument, Contract, KernelContract, Parameter
 from torchmojo.dtypes import BY_NAME
 from torchmojo.toolchain.describe.constraint import Constraint, UnknownConstraintError
+from torchmojo.toolchain.describe.imports import alias, imports_of
 from torchmojo.toolchain.describe.values import mojo_type, read_list, read_scalar
 
-__all__ = ["write_glue"]
+__all__ = ["KernelWriter", "write_glue"]
 
 _LAYOUT_CODES = {"any": 0, "row_major": 1, "channels_last": 2}
 _LAYOUT_NAMES = {"any": "ANY", "row_major": "ROW_MAJOR", "channels_last": "CHANNELS_LAST"}
@@ -42,28 +43,17 @@ def write_glue(contract: Contract, module: str) -> str:
     Returns:
         A file for ``mojo build --emit shared-lib`` that exports every kernel's ``symbol``.
     """
-    modules = {kernel.module for kernel in contract.kernels}
-    imports = "\n".join(
-        # Backticks: a file may be called `2nd-try.mojo`, or `def.mojo`.
-        f"import {'.'.join(f'`{part}`' for part in (module, *filter(None, inner.split('.'))))} "
-        f"as {_alias(inner)}"
-        for inner in sorted(modules)
-    )
-    parts = [_HEAD.format(name=contract.name, imports=imports)]
+    parts = [_HEAD.format(name=contract.name, imports=imports_of(contract, module))]
     for kernel in contract.kernels:
-        parts.append("\n".join(_Writer(kernel).lines()))
+        parts.append("\n".join(KernelWriter(kernel).lines()))
     return "\n\n".join(parts) + "\n"
-
-
-def _alias(module: str) -> str:
-    return "user" if not module else "user_" + module.replace(".", "__")
 
 
 def _may_be_missing(user: tuple[int, Argument]) -> bool:
     return user[1].optional or user[1].kind == "tensors"
 
 
-class _Writer:
+class KernelWriter:
     """Writes the two functions of one kernel."""
 
     def __init__(self, kernel: KernelContract) -> None:
@@ -75,14 +65,16 @@ class _Writer:
         self.where = Constraint(kernel.where, tuple(p.name for p in kernel.parameters))
 
     def lines(self) -> Iterator[str]:
-        yield from self._runner()
+        """Yields the lines of both functions."""
+        yield from self.runner()
         yield ""
         yield ""
         yield from self._entry()
 
     # -- the call of the user's function, once for each combination of dtypes and ranks
 
-    def _runner(self) -> Iterator[str]:
+    def runner(self) -> Iterator[str]:
+        """Yields the function that calls the user's."""
         kernel = self.kernel
         parameters = [
             f"{p.name}: {'DType' if p.kind == 'dtype' else 'Int'}" for p in kernel.parameters
@@ -105,7 +97,7 @@ class _Writer:
             yield f"    var v{i} = {self._view(i, argument)}"
         yield "    _gil = _frame.release_gil()"
         named = ", ".join(f"{p.name}={p.name}" for p in kernel.parameters)
-        call = f"{_alias(kernel.module)}.{kernel.name}"
+        call = f"{alias(kernel.module)}.{kernel.name}"
         call += f"[{named}]" if named else ""
         call += f"({', '.join(passes)})"
         if not kernel.returns:
@@ -138,16 +130,18 @@ class _Writer:
     # -- the exported function
 
     def _entry(self) -> Iterator[str]:
-        kernel, count = self.kernel, len(self.arguments)
+        kernel = self.kernel
         yield f'@export("{kernel.symbol}")'
         yield (
             f"def _{kernel.symbol}(this: Object, args: Objects, nargsf: UInt, keywords: Object)"
             ' abi("C") -> Object:'
         )
-        for line in self._body(count):
+        for line in self.body():
             yield f"    {line}" if line else line
 
-    def _body(self, count: int) -> Iterator[str]:
+    def body(self) -> Iterator[str]:
+        """Yields the body of the exported function, which works on a frame of any kind."""
+        count = len(self.arguments)
         yield "var frame = Frame(this, args, nargsf, keywords)"
         yield f"var slots = Slots[{max(count, 1)}]()"
         required = [i for i, argument in enumerate(self.arguments) if argument.required]

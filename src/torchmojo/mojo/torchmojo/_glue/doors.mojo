@@ -34,15 +34,34 @@ def _function[F: TrivialRegisterPassable](doors: Int, slot: Int) -> F:
 
 
 @always_inline
-def _get_int(doors: Int, slot: Int, handle: Int, mut result: Int) -> Bool:
-    """Asks for a 64-bit fact of a tensor; False where torch has no answer."""
+def get_int(doors: Int, slot: Int, handle: Int, mut result: Int) -> Bool:
+    """Asks for a 64-bit fact of a tensor.
+
+    Args:
+        doors: The table.
+        slot: Offset of the function.
+        handle: Address of the `at::Tensor`.
+        result: Filled in.
+
+    Returns:
+        False where torch has no answer.
+    """
     var get = _function[_GetInt](doors, slot)
     return get(handle, Pointer(to=result).unsafe_origin_cast[MutAnyOrigin]()) == 0
 
 
 @always_inline
-def _get_int32(doors: Int, slot: Int, handle: Int) -> Int:
-    """Asks for a 32-bit fact of a tensor; -1 where torch has no answer."""
+def get_int32(doors: Int, slot: Int, handle: Int) -> Int:
+    """Asks for a 32-bit fact of a tensor.
+
+    Args:
+        doors: The table.
+        slot: Offset of the function.
+        handle: Address of the `at::Tensor`.
+
+    Returns:
+        -1 where torch has no answer.
+    """
     var result = Int32(-1)
     var get = _function[_GetInt32](doors, slot)
     if get(handle, Pointer(to=result).unsafe_origin_cast[MutAnyOrigin]()) != 0:
@@ -138,6 +157,52 @@ def acquire(
             return code
     if shared != 0 and has_changed(doors, shared, record):
         return Code.MOVED
+    return _check(doors, record, blocks, writes, rank, layout, parts)
+
+
+@no_inline
+def acquire_handle(
+    doors: Int,
+    handle: Int,
+    mut record: Record,
+    mut blocks: Int,
+    writes: Bool,
+    rank: Int,
+    layout: Int,
+    parts: Bool,
+) -> Int:
+    """Reads a tensor by its `at::Tensor`, as an operator gets it; see `acquire`.
+
+    Args:
+        doors: The table.
+        handle: Address of the `at::Tensor`.
+        record: Filled in.
+        blocks: Blocks of the call.
+        writes: Whether the kernel writes it.
+        rank: Number of axes asked for, -1 for any.
+        layout: Code of the layout asked for.
+        parts: Whether complex numbers are taken as two floats on a last axis.
+
+    Returns:
+        `Code.OK`, or why the argument is refused.
+    """
+    var code = _read_tensor(doors, handle, record, writes)
+    if code != Code.OK:
+        return code
+    return _check(doors, record, blocks, writes, rank, layout, parts)
+
+
+@always_inline
+def _check(
+    doors: Int,
+    mut record: Record,
+    mut blocks: Int,
+    writes: Bool,
+    rank: Int,
+    layout: Int,
+    parts: Bool,
+) -> Int:
+    """Makes the checks of one tensor whose record has been read."""
     if parts:
         var code = split_complex(record, blocks)
         if code != Code.OK:
@@ -162,28 +227,28 @@ def _read_tensor(doors: Int, handle: Int, mut record: Record, writes: Bool) -> I
     """Fills a record from a torch tensor."""
     if word(handle, 0) == 0:
         return Code.NO_DATA
-    if _get_int32(doors, Slot.GET_LAYOUT, handle) != 0:
+    if get_int32(doors, Slot.GET_LAYOUT, handle) != 0:
         return Code.LAYOUT_KIND
-    if _get_int32(doors, Slot.GET_DEVICE_TYPE, handle) != 0:
+    if get_int32(doors, Slot.GET_DEVICE_TYPE, handle) != 0:
         return Code.DEVICE
-    record.dtype = _get_int32(doors, Slot.GET_DTYPE, handle)
+    record.dtype = get_int32(doors, Slot.GET_DTYPE, handle)
     record.handle = handle
     record.read_only = 0
     if not (
-        _get_int(doors, Slot.GET_DIM, handle, record.ndim)
-        and _get_int(doors, Slot.GET_SIZES, handle, record.shape)
-        and _get_int(doors, Slot.GET_STRIDES, handle, record.strides)
+        get_int(doors, Slot.GET_DIM, handle, record.ndim)
+        and get_int(doors, Slot.GET_SIZES, handle, record.shape)
+        and get_int(doors, Slot.GET_STRIDES, handle, record.strides)
     ):
         return Code.LAYOUT_KIND
     var size = 0
     var offset = 0
     # No storage: a tensor under vmap, grad or functionalize, which stands for others.
-    if not _get_int(doors, Slot.GET_STORAGE_SIZE, handle, size):
+    if not get_int(doors, Slot.GET_STORAGE_SIZE, handle, size):
         return Code.NO_DATA
-    if not _get_int(doors, Slot.GET_STORAGE_OFFSET, handle, offset):
+    if not get_int(doors, Slot.GET_STORAGE_OFFSET, handle, offset):
         return Code.NO_DATA
     var slot = Slot.GET_MUTABLE_DATA if writes else Slot.GET_CONST_DATA
-    if not _get_int(doors, slot, handle, record.data):
+    if not get_int(doors, slot, handle, record.data):
         return Code.NO_DATA
     if _function[_Ask](doors, Slot.IS_NEG)(handle):
         return Code.NEG_BIT

@@ -43,3 +43,12 @@ struct Numbers[size: Int](Copyable):
             value: The number.
         """
         self._words.unsafe_ptr()[unsafe_offset=index] = value
+
+    @always_inline
+    def pointer(mut self) -> Pointer[Int, MutAnyOrigin]:
+        """Lends the row to a C function.
+
+        Returns:
+            A pointer that is good while the row is alive.
+        """
+        return self._words.unsafe_ptr().unsafe_origin_cast[MutAnyOrigin]()

@@ -1,0 +1,211 @@
+"""The compiled glue of the operators of one library, and what it asks Python."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import weakref
+from typing import Any
+
+from torchmojo.bridge.code import Code
+from torchmojo.bridge.refuse.refusal import mend
+from torchmojo.errors import LibraryError
+from torchmojo.ops import schema
+from torchmojo.ops.native import Native, handle_of, tensor_of
+from torchmojo.ops.rule import Like, Rule
+from torchmojo.ops.schema import Signature
+from torchmojo.ops.stack import read_value
+from torchmojo.toolchain.operators import SLOTS, build_operators
+
+__all__ = ["Glue", "glue_of", "take_error"]
+
+_LIKE, _SIZES = 0, 1
+_texts = threading.local()
+_glues: weakref.WeakKeyDictionary[Any, Glue] = weakref.WeakKeyDictionary()
+
+
+def glue_of(kernel: Any) -> Glue:
+    """Returns the glue of a kernel's library, compiled if this machine has not seen it yet.
+
+    Args:
+        kernel: A kernel.
+
+    Raises:
+        CompilerNotFoundError: It is not compiled yet, and there is no compiler.
+    """
+    library = kernel._library
+    built = library._built
+    found = _glues.get(library)
+    if found is None or found.built is not built:
+        found = _glues[library] = Glue(library, built)
+    return found
+
+
+class Glue:
+    """The operators' glue of one library as it was compiled at one time.
+
+    Attributes:
+        built: The library's files.
+    """
+
+    def __init__(self, library: Any, built: Any) -> None:
+        """Compiles or finds it, and loads it."""
+        self.built = built
+        path = build_operators(library._path, library._options, built)
+        self.native = Native(path, self._refuse, self._record)
+        self._ops: dict[int, Any] = {}
+        self._numbers = {k.name: i for i, k in enumerate(built.contract.kernels)}
+
+    def add(self, op: Any, signature: Signature, rules: tuple[Rule, ...]) -> int:
+        """Makes room for an overload of an operator.
+
+        Args:
+            op: The operator.
+            signature: The overload's.
+            rules: How each result is made.
+
+        Returns:
+            Which of the kernel's slots it has.
+        """
+        base = self._numbers[op.kernel.__name__] * SLOTS
+        free = [s for s in range(SLOTS) if base + s not in self._ops]
+        if not free:
+            raise LibraryError(
+                f"op: {op.name}: wanted at most {SLOTS} overloads of operators made of one kernel, "
+                f"given {SLOTS} of {op.kernel.__name__} already; unregister() one"
+            )
+        number = base + free[0]
+        words, keep = self._spec(signature, number, rules)
+        self.native.set_spec(number, words, keep)
+        self._ops[number] = (op, signature)
+        return free[0]
+
+    def remove(self, op: Any) -> None:
+        """Makes the slots of an operator free again.
+
+        Args:
+            op: The operator, which is no more in the dispatcher.
+        """
+        for number, (other, _) in list(self._ops.items()):
+            if other is op:
+                del self._ops[number]
+
+    def function(self, kernel: Any, kind: str, slot: int) -> int:
+        """Returns the address of one of an operator's two native kernels.
+
+        Args:
+            kernel: The kernel.
+            kind: ``boxed`` or ``gate``.
+            slot: The operator's slot.
+        """
+        return self.native.function(f"{kernel.contract.symbol}_{kind}{slot}")
+
+    def _spec(
+        self, signature: Signature, number: int, rules: tuple[Rule, ...]
+    ) -> tuple[list[int], object]:
+        name = ctypes.create_string_buffer(signature.name.encode())
+        overload = ctypes.create_string_buffer(signature.overload.encode())
+        keep: list[object] = [name, overload]
+        words = [
+            number,
+            len(signature.places),
+            len(signature.takes),
+            len(signature.outputs),
+            ctypes.addressof(name),
+            ctypes.addressof(overload),
+            int(bool(signature.writes)),
+            0,
+        ]
+        for place in signature.places:
+            value = place.position
+            if place.kind == schema.OUTPUT:
+                row = self._allocation(rules[place.position], signature)
+                array = (ctypes.c_int64 * len(row))(*row)
+                keep.append(array)
+                value = ctypes.addressof(array)
+            words += [place.kind, value]
+        return words, keep
+
+    @staticmethod
+    def _allocation(rule: Rule, signature: Any) -> list[int]:
+        at = signature.takes.index
+        if isinstance(rule, Like):
+            return [_LIKE, at(rule.source)]
+        from torchmojo.dtypes import BY_NAME
+
+        if isinstance(rule.dtype, str):
+            source, dtype = at(rule.dtype), 0
+        else:
+            source, dtype = -1, BY_NAME[str(rule.dtype).removeprefix("torch.")].code
+        row = [_SIZES, len(rule.sizes), source, dtype]
+        for size in rule.sizes:
+            row += [-1, size] if isinstance(size, int) else [at(size[0]), size[1]]
+        return row
+
+    # -- called from the glue, on any thread; ctypes takes the GIL -------------------------------
+
+    def _refuse(self, number: int, code: int, index: int, detail: int, values: Any) -> int:
+        """Words a refusal, or mends the call; returns the address of a text, or 0."""
+        try:
+            op, signature = self._ops[number]
+            given = {}
+            for i, place in enumerate(signature.places):
+                word = values[i]
+                if place.kind == schema.LEFT_OUT:
+                    continue
+                if place.kind in (schema.TENSOR, schema.OUTPUT):
+                    given[place.argument.name] = tensor_of(word)
+                elif place.kind == schema.OPTIONAL_TENSOR:
+                    given[place.argument.name] = tensor_of(word) if word else None
+                elif place.kind in schema.OPTIONAL:
+                    given[place.argument.name] = read_value(place.argument, place.kind, word)
+                else:
+                    at = ctypes.c_int64.from_address(word).value
+                    given[place.argument.name] = read_value(place.argument, place.kind, at)
+            story: Any = detail
+            if code in (Code.RAISED, Code.BOUNDS):
+                story = ctypes.string_at(detail).decode("utf-8", "replace")
+            mend(op.kernel, code, index, story, tuple(given.values()), tuple(given))
+        except BaseException as error:  # nothing may leave a callback but by its text
+            return _keep_text(error)
+        return 0
+
+    def _record(self, number: int, stack: Any) -> int:
+        """Calls an operator with autograd recording; leaves its results on the stack."""
+        try:
+            op, signature = self._ops[number]
+            by_name = {p.argument.name: p for p in signature.places}
+            args = []
+            for position, name in enumerate(signature.takes):
+                place = by_name[name]
+                args.append(read_value(place.argument, place.kind, stack[position]))
+        except BaseException as error:
+            self.native.drop(number, stack)
+            return _keep_text(error)
+        self.native.drop(number, stack)
+        try:
+            made = op.record(signature, args)
+            results = made if isinstance(made, tuple) else (made,) * bool(signature.outputs)
+            for i, tensor in enumerate(results):
+                stack[i] = handle_of(tensor)
+        except BaseException as error:
+            return _keep_text(error)
+        return 0
+
+
+def _keep_text(error: BaseException) -> int:
+    """Keeps an error's text for this thread, until torch has copied it."""
+    _texts.buffer = ctypes.create_string_buffer(str(error).encode("utf-8", "replace"))
+    _texts.error = error
+    return ctypes.addressof(_texts.buffer)
+
+
+def take_error(text: str) -> BaseException | None:
+    """Returns the error that Python raised below an operator, once, if it has this text.
+
+    Args:
+        text: What torch told of it, whose exceptions are texts.
+    """
+    error: BaseException | None = getattr(_texts, "error", None)
+    _texts.error = None
+    return error if error is not None and str(error) == text else None

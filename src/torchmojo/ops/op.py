@@ -1,0 +1,370 @@
+"""An operator of torch's, made of a kernel."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torchmojo.bridge.kernel import Kernel
+from torchmojo.bridge.refuse.facts import show
+from torchmojo.errors import ArgumentError, GradError, LibraryError, SignatureError
+from torchmojo.ops.autograd import make_function
+from torchmojo.ops.batch import loop
+from torchmojo.ops.glue import Glue, glue_of, take_error
+from torchmojo.ops.library import Registration
+from torchmojo.ops.rule import Rule, read_rule
+from torchmojo.ops.schema import Signature, signature_of
+
+__all__ = ["Op", "op", "register"]
+
+_ops: dict[str, Op] = {}
+_lock = threading.RLock()
+
+
+class Op:
+    """An operator: ``torch.ops.NS.NAME``, and a function that calls it.
+
+    Attributes:
+        name: ``ns::name``.
+        signature: Its schema and where the kernel's arguments come from.
+        route: ``mojo`` where results are made in Mojo, ``python`` where the function makes them.
+        why: Why not in Mojo.
+        overload: The ``torch._ops.OpOverload``.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        kernel: Any,
+        function: Callable[..., Any],
+        rules: tuple[Rule, ...] | None = None,
+    ) -> None:
+        """Registers the operator; use ``torchmojo.op``."""
+        torch: Any = sys.modules["torch"]
+        namespace, title = _split(name)
+        takes = tuple(inspect.signature(function).parameters)
+        self.name, self.title, self.kernel, self.function = name, title, kernel, function
+        self.signature: Signature = signature_of(name, kernel.contract, takes)
+        if kernel.contract.returns:
+            raise SignatureError(
+                f"op: {name}: wanted a kernel that writes its results into MutTensors, given "
+                f"{kernel.contract.name}, which returns {kernel.contract.returns}"
+            )
+        self.tensor_names = tuple(n for n in takes if kernel.arguments[n].argument.is_tensor)
+        self.formula: Callable[..., Any] | None = None
+        self.saves: tuple[str, ...] | None = None
+        self.why = ""
+        if rules is None:
+            rules, self.why = read_rule(function, len(self.signature.outputs))
+        self.route = "python" if rules is None else "mojo"
+        self._library: Any = torch.library.Library(namespace, "FRAGMENT")
+        self._registrations: list[Registration] = []
+        self._glue: Glue | None = None
+        self.overload: Any = self._is_gone
+        try:
+            self._define(torch, namespace, title)
+            self.overload = getattr(getattr(torch.ops, namespace), title).default
+            self._recorded = make_function(self)
+            self._register(torch, namespace, title, rules)
+        except BaseException:
+            self.unregister()
+            raise
+
+    def _define(self, torch: Any, namespace: str, title: str) -> None:
+        tags = (torch.Tag.pt2_compliant_tag,)
+        self._library.define(self.signature.schema, tags=tags)
+        fake = self._fake
+        torch.library.register_fake(self.name, fake, lib=self._library)
+        self._batch = loop(self)
+        torch.library.register_vmap(self.name, lambda *a: self._batch(*a), lib=self._library)
+
+    def complete(self, args: Sequence[Any]) -> tuple[Any, ...]:
+        """Appends the defaults at the end, which torch leaves out where it calls Python.
+
+        Args:
+            args: The operator's first arguments.
+        """
+        left = self.signature.takes[len(args) :]
+        return (*args, *(_default(self.kernel.arguments[name].argument) for name in left))
+
+    def _fake(self, *args: Any) -> Any:
+        result = self.function(*self.complete(args))
+        return result if self.signature.outputs else None
+
+    def _register(
+        self, torch: Any, namespace: str, title: str, rules: tuple[Rule, ...] | None
+    ) -> None:
+        if rules is None:
+            self._library.impl(title, self._in_python, "CPU")
+            self._library.impl(title, self._autograd_in_python, "Autograd")
+            return
+        self._glue = glue_of(self.kernel)
+        self._install(namespace, title, self.signature, rules)
+        if self.signature.outputs and not self.signature.writes:
+            self._register_out(torch, namespace, title)
+
+    def _install(
+        self, namespace: str, title: str, signature: Signature, rules: tuple[Rule, ...]
+    ) -> None:
+        """Puts the two native kernels of one overload into the dispatcher."""
+        torch: Any = sys.modules["torch"]
+        if signature.writes:  # torch resolves these bits for results only
+            for key in ("Conjugate", "Negative"):
+                self._library.impl(title, torch.library.fallthrough_kernel, key)
+        glue = self._glue
+        assert glue is not None
+        slot = glue.add(self, signature, rules)
+        for key, kind in (("CPU", "boxed"), ("AutogradCPU", "gate")):
+            function = glue.function(self.kernel, kind, slot)
+            self._registrations.append(Registration(namespace, title, key, function))
+
+    def _register_out(self, torch: Any, namespace: str, title: str) -> None:
+        """Registers ``NS.NAME.out``, which writes into tensors that it is given by name."""
+        outs = tuple(argument.name for argument in self.signature.outputs)
+        signature = signature_of(
+            self.name,
+            self.kernel.contract,
+            (*self.signature.takes, *outs),
+            overload="out",
+            by_name=frozenset(outs),
+        )
+        self._library.define(signature.schema, tags=(torch.Tag.pt2_compliant_tag,))
+        torch.library.register_fake(f"{self.name}.out", lambda *a, **k: None, lib=self._library)
+        self._install(namespace, f"{title}.out", signature, ())
+
+    # -- calls -----------------------------------------------------------------------------------
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls the operator through torch's dispatcher.
+
+        Raises what Python raised below it, of which torch itself hands on the text alone.
+        """
+        try:
+            return self.overload(*args, **kwargs)
+        except RuntimeError as error:
+            found = take_error(str(error))
+            if found is None:
+                raise
+            raise found from None
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Op:
+        """Returns itself: torch has one operator of a name."""
+        return self
+
+    def record(self, signature: Signature, args: Sequence[Any]) -> Any:
+        """Calls it with autograd recording.
+
+        Args:
+            signature: That of the overload that was called.
+            args: The operator's arguments in order.
+
+        Raises:
+            GradError: The overload writes its arguments.
+        """
+        if signature.writes:
+            self._refuse_in_place(signature, args)
+        return self._recorded(*args)
+
+    def _refuse_in_place(self, signature: Signature, args: Sequence[Any]) -> None:
+        """Raises as torch's own in-place operators do, or because there is no formula for it."""
+        values = dict(zip(signature.takes, args, strict=True))
+        for name in signature.writes:
+            for tensor in _tensors(values[name]):
+                if tensor.requires_grad:
+                    raise GradError(
+                        f"{self.title}: {name}: wanted a tensor that autograd does not record, "
+                        f"given {show(tensor)}; call it under torch.no_grad(), or write into "
+                        "x.detach()"
+                    )
+        raise GradError(
+            f"{self.title}: wanted arguments that autograd does not record, as it writes "
+            f"{', '.join(signature.writes)} in place, given one that requires grad; call it "
+            "under torch.no_grad()"
+        )
+
+    def _in_python(self, *args: Any) -> Any:
+        """Makes the results by calling the function, then calls the kernel."""
+        args = self.complete(args)
+        made = self.function(*args)
+        results = made if isinstance(made, (tuple, list)) else (made,)
+        values = dict(zip(self.signature.takes, args, strict=False))
+        values.update(
+            {a.name: tensor for a, tensor in zip(self.signature.outputs, results, strict=True)}
+        )
+        self.kernel(**values)
+        return made if self.signature.outputs else None
+
+    def _autograd_in_python(self, *args: Any) -> Any:
+        torch: Any = sys.modules["torch"]
+        values = dict(zip(self.signature.takes, args, strict=False))
+        given = [t for name in self.tensor_names for t in _tensors(values.get(name))]
+        if (torch.is_grad_enabled() and any(t.requires_grad for t in given)) or any(
+            _has_tangent(torch, t) for t in given
+        ):
+            return self.record(self.signature, self.complete(args))
+        with torch._C._AutoDispatchBelowAutograd():
+            return self.overload(*args)
+
+    # -- what else a user says of it -------------------------------------------------------------
+
+    def backward(
+        self, formula: Callable[..., Any] | None = None, *, save: Sequence[str] | None = None
+    ) -> Any:
+        """Registers the formula of the gradient; used as a decorator.
+
+        Args:
+            formula: Called as ``formula(ctx, *grads)``, one gradient a result. ``ctx`` has the
+                inputs and saved results by name, and ``ctx.needs``. Returns the gradients of the
+                tensor arguments: a tensor if there is one, a tuple in order, or a dictionary.
+            save: Names of tensors to keep for it; by default every tensor argument. Results may be
+                named too, by the kernel's argument.
+
+        Returns:
+            The formula.
+
+        Raises:
+            ArgumentError: ``save`` names something else.
+        """
+        known = (*self.tensor_names, *(a.name for a in self.signature.outputs))
+        for name in save or ():
+            if name not in known:
+                raise ArgumentError(
+                    f"{self.name}: backward: save: wanted names among {', '.join(known)}, given "
+                    f"{name!r}"
+                )
+
+        def register(function: Callable[..., Any]) -> Callable[..., Any]:
+            self.formula = function
+            self.saves = None if save is None else tuple(save)
+            return function
+
+        return register if formula is None else register(formula)
+
+    def vmap(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+        """Registers a batching rule in place of the loop; used as a decorator.
+
+        Args:
+            rule: Called as ``rule(info, in_dims, *args)``, as ``torch.library.register_vmap`` says.
+        """
+        self._batch = rule
+        return rule
+
+    def unregister(self) -> None:
+        """Takes the operator out of torch; calls of it fail by name afterwards."""
+        with _lock:
+            for registration in self._registrations:
+                registration.close()
+            if self._glue is not None:
+                self._glue.remove(self)
+            self._registrations.clear()
+            self._library._destroy()
+            if _ops.get(self.name) is self:
+                del _ops[self.name]
+            self.overload = self._is_gone  # torch has freed what the overload points to
+
+    def _is_gone(self, *args: Any, **kwargs: Any) -> Any:
+        raise LibraryError(
+            f"op: {self.name}: wanted a registered operator, given one that unregister() has "
+            "taken out, or that was registered again"
+        )
+
+    def __repr__(self) -> str:
+        """Shows schema and route."""
+        how = "results made in Mojo" if self.route == "mojo" else f"results by Python: {self.why}"
+        return f"<operator {self.name.split('::')[0]}::{self.signature.schema}, {how}>"
+
+
+def _default(argument: Any) -> Any:
+    default = argument.default
+    return list(default) if isinstance(default, tuple) else default
+
+
+def _has_tangent(torch: Any, tensor: Any) -> bool:
+    forward = torch.autograd.forward_ad
+    return forward._current_level >= 0 and forward.unpack_dual(tensor).tangent is not None
+
+
+def _tensors(value: Any) -> list[Any]:
+    if value is None:
+        return []
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def _split(name: str) -> tuple[str, str]:
+    namespace, _, title = name.partition("::")
+    if not (namespace.isidentifier() and title.isidentifier()):
+        raise ArgumentError(f'op: name: wanted "namespace::name", given {name!r}')
+    return namespace, title
+
+
+def op(name: str, kernel: Any) -> Callable[[Callable[..., Any]], Op]:
+    """Makes a kernel an operator of torch's: ``torch.ops.NS.NAME``.
+
+    The decorated function says what the operator takes and what it allocates. Its parameters are
+    names of the kernel's arguments; tensors that the kernel writes and that it does not take are
+    the results, which it returns empty. It is the fake kernel too: it must look at nothing but
+    sizes and dtypes.
+
+    Args:
+        name: ``"namespace::name"``.
+        kernel: A kernel, as ``kernels.gaussian_blur``.
+
+    Returns:
+        A decorator, which gives an ``Op``.
+
+    Raises:
+        ArgumentError: The name is none, the kernel is no kernel, or torch is not imported.
+        SignatureError: The function does not fit the kernel.
+        LibraryError: Another file has registered an operator of that name.
+
+    Example:
+        >>> import torch, torchmojo                                           # doctest: +SKIP
+        >>> @torchmojo.op("vision::blur", kernels.blur)                       # doctest: +SKIP
+        ... def blur(image: torch.Tensor, sigma: float) -> torch.Tensor:
+        ...     return torch.empty_like(image)
+        >>> torch.ops.vision.blur(image, 1.5)                                 # doctest: +SKIP
+    """
+    if not isinstance(kernel, Kernel):
+        raise ArgumentError(f"op: kernel: wanted a kernel, as kernels.f, given {show(kernel)}")
+    _split(name)
+    return lambda function: register(name, kernel, function)
+
+
+def register(
+    name: str, kernel: Any, function: Callable[..., Any], rules: tuple[Rule, ...] | None = None
+) -> Op:
+    """Registers an operator, in place of an older one of the same file.
+
+    Args:
+        name: ``"namespace::name"``.
+        kernel: The kernel.
+        function: Its parameters are what the operator takes; it makes the results.
+        rules: How results are made, where that is known already.
+
+    Raises:
+        ArgumentError: torch is not imported.
+        LibraryError: Another file has registered an operator of that name.
+    """
+    if "torch" not in sys.modules:
+        raise ArgumentError("op: wanted torch to be imported, given a process without it")
+    with _lock:
+        _replace(name, kernel)
+        _ops[name] = made = Op(name, kernel, function, rules)
+    made.__doc__ = function.__doc__
+    return made
+
+
+def _replace(name: str, kernel: Any) -> None:
+    """Makes room for a reloaded operator; refuses where the name is somebody else's."""
+    old = _ops.get(name)
+    if old is None:
+        return
+    if old.kernel._library.path != kernel._library.path:
+        raise LibraryError(
+            f"op: {name}: wanted a name of its own, given one that {old.kernel._library.path} has "
+            f"registered already; unregister() that one, or choose another namespace"
+        )
+    old.unregister()
