@@ -1,4 +1,4 @@
-"""What toolchain.py runs in fresh processes: `python -m benchmarks._child TASK ARGUMENT`.
+"""What toolchain.py and ops.py run in fresh processes: `python -m benchmarks._child TASK ARGUMENT`.
 
 The last line of its output is the result as JSON. torch is always imported first: what is measured
 is what torchmojo adds.
@@ -206,6 +206,32 @@ def task_calls(source):
         blur(dst, src, 0.5)
         result[title] = (time.perf_counter() - start) * 1e6
     return result
+
+
+def task_op(source):
+    """Make an operator and call it for the first time, in milliseconds."""
+    import torch
+
+    import torchmojo
+
+    kernel = torchmojo.load(source).add
+    a, leaf, dynamo = torch.ones(1), torch.ones(1, requires_grad=True), "torch._dynamo"
+    before = dynamo in sys.modules
+    start = time.perf_counter()
+    add = torchmojo.op("bench::first", kernel)(lambda a, b: torch.empty_like(a))
+    add.backward(lambda ctx, grad: (grad, grad), save=())
+    registered = time.perf_counter()
+    add(a, a)
+    called = time.perf_counter()
+    imported = dynamo in sys.modules and not before
+    add(leaf, a).backward()
+    end = time.perf_counter()
+    return {
+        "register_op_ms": (registered - start) * 1e3,
+        "first_call_ms": (called - registered) * 1e3,
+        "first_grad_ms": (end - called) * 1e3,
+        "first_call_imports_dynamo": int(imported),
+    }
 
 
 def main():

@@ -24,6 +24,8 @@ console = Console(highlight=False, width=None if sys.stdout.isatty() else 110)
 
 ROUNDS, QUICK_ROUNDS = 31, 3
 SECONDS_A_ROUND, QUICK_SECONDS_A_ROUND = 4e-3, 2e-4
+# For calls of microseconds on busy cores: as long together, but few rounds are interrupted.
+SHORT_ROUNDS, SHORT_SECONDS_A_ROUND = 401, 3e-4
 
 
 @dataclass(frozen=True)
@@ -49,23 +51,26 @@ def parse(doc, argv, **flags):
     return parser.parse_args(argv)
 
 
-def take_turns(statements, names, quick=False, setups=None):
+def take_turns(statements, names, quick=False, setups=None, short=False):
     """Time statements in turns.
 
     Statements are texts, as for `timeit`, so that a function around the call is not measured too;
     one that has no peer here is None and gives None. The empty loop is about 7 ns of each. A setup
-    is another text, which runs before each round of its statement and is not counted.
+    is another text, which runs before each round of its statement and is not counted. `short` takes
+    many short rounds.
     """
     timers = {
         who: timeit.Timer(text, (setups or {}).get(who, "pass"), globals=names)
         for who, text in statements.items()
         if text
     }
-    aim = QUICK_SECONDS_A_ROUND if quick else SECONDS_A_ROUND
+    rounds, aim = (SHORT_ROUNDS, SHORT_SECONDS_A_ROUND) if short else (ROUNDS, SECONDS_A_ROUND)
+    if quick:
+        rounds, aim = QUICK_ROUNDS, QUICK_SECONDS_A_ROUND
     counts = {who: _calibrate(timer, aim) for who, timer in timers.items()}
     order, times = list(timers), {who: [] for who in timers}
     shuffle = random.Random(0).shuffle
-    for _ in range(QUICK_ROUNDS if quick else ROUNDS):
+    for _ in range(rounds):
         shuffle(order)  # or one would always run after the same other one
         for who in order:
             times[who].append(timers[who].timeit(counts[who]) / counts[who])

@@ -22,6 +22,12 @@ KEYS = {
         million_ratio_2t parallel_ratio_2t check_gil_ns checks_of_a_call_ns refuse_dtype_us
         one_numpy_us custom_op_ns
     """,
+    "ops": """
+        op_ns op_autograd_nograd_ns op_autograd_idle_ns python_autograd_idle_ns torch_add_ns
+        aten_add_ns python_custom_op_ns ratio_torch_add ratio_aten_add ratio_python_custom_op
+        ratio_nograd ratio_idle first_call_ms first_call_imports_dynamo training_step_mojo_us
+        training_step_torch_us ratio_training_step
+    """,
     "toolchain": "cold_load_s cold_small_s warm_load_ms warm_load_cpu_ms import_ms import_cpu_ms",
     "memory": """
         handle_ns from_dlpack_ns handle_ratio check_ns copy_ratio_min copy_transposed_ratio_1t

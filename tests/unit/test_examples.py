@@ -11,6 +11,15 @@ from torchmojo.dtypes import BY_NAME, DEFAULT, MOJO
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted(path.parent for path in (ROOT / "examples").glob("*/main.py"))
+# What an example reads out of an installed package: see find_asset.
+ASSETS = {
+    "03_train_with_a_mojo_op": (
+        "scikit-learn",
+        "sklearn/datasets/data/digits.csv.gz",
+        "09f66e6debdee2cd2b5ae59e0d6abbb73fc2b0e0185d2e1957e9ebb51e23aa22",
+    ),
+}
+SLOW = [pytest.mark.slow, pytest.mark.timeout(900)]  # it waits for two compilers
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 GUIDES = [page for page in PAGES if page.parent.name in ("start", "guides")]
 
@@ -40,8 +49,16 @@ def test_every_example_folder_has_a_program():
     assert sorted(p for p in folders if p.name[:2].isdecimal()) == EXAMPLES
 
 
-@pytest.mark.parametrize("folder", EXAMPLES, ids=lambda path: path.name)
-def test_an_example_runs_and_says_what_it_proved(folder, capsys):
+@pytest.mark.parametrize(
+    "folder",
+    [
+        pytest.param(path, id=path.name, marks=SLOW if path.name in ASSETS else [])
+        for path in EXAMPLES
+    ],
+)
+def test_an_example_runs_and_says_what_it_proved(folder, capsys, asset):
+    if folder.name in ASSETS:
+        asset(*ASSETS[folder.name])
     spec = importlib.util.spec_from_file_location(f"example_{folder.name}", folder / "main.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
