@@ -195,6 +195,10 @@ class Glue:
 
 def _keep_text(error: BaseException) -> int:
     """Keeps an error's text for this thread, until torch has copied it."""
+    # One level of recording inside another sees what torch made of the error below it: a text.
+    below = getattr(_texts, "error", None)
+    if type(error) is RuntimeError and below is not None and str(below) == str(error):
+        error = below
     _texts.buffer = ctypes.create_string_buffer(str(error).encode("utf-8", "replace"))
     _texts.error = error
     return ctypes.addressof(_texts.buffer)

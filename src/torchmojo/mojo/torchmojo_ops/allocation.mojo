@@ -8,7 +8,7 @@ from torchmojo._glue.python import word
 from torchmojo._glue.table import Slot
 from torchmojo_ops.table import Entry, function, table
 
-comptime _MAX = 64
+comptime _MAX = 16
 comptime _Out = Pointer[Int, MutAnyOrigin]
 comptime _EmptyStrided = def(Int, _Out, _Out, Int32, Int32, Int32, _Out) thin abi("C") -> Int32
 

@@ -124,7 +124,7 @@ def pass_gate(number: Int, stack: Int, mut text: Int) -> Int:
     var included = word(guard[0], 0)
     var excluded = word(guard[0], 8)
     var verdict = DONE
-    if found.plain and included == 0 and excluded == guard[1]:
+    if found.plain and included == 0 and excluded == word(table(), Entry.AUTOGRAD_KEYS):
         verdict = IDLE
     else:
         var code = function[_Call](Entry.CALL_DISPATCHER)(
