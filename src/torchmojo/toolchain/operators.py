@@ -53,8 +53,8 @@ def build_operators(source: Path, options: Options | None, built: Built) -> Path
         path = built.folder / _NAME
         if not path.is_file():
             raise LibraryError(
-                f"op: {source}: wanted kernels with their source, given a built folder, which holds "
-                "no operators yet"
+                f"op: {source}: wanted kernels with their source, given a built folder, which "
+                "holds no operators yet"
             )
         return path
     settings = read_settings()
