@@ -160,15 +160,16 @@ def test_memory_stays_flat(run_child):
                         op(*args)
                     except RuntimeError:
                         pass
-            for i in range(calls // 5):
-                add(x, x)
+            for i in range(calls):
+                torch.ops.mjsoak.add(x, x)
+            for i in range(calls // 20):
                 maybe(x, x, 1, 2.0, "text", [1, 2, 3], True)
                 total(x, [x, x])
                 add(x, x, 2.0)
                 torch.ops.mjsoak.add.out(x, x, dst=x)
         soak(20_000, 2_000)
         before = resident()
-        soak(500_000, 50_000)
+        soak(2_000_000, 50_000)
         print(resident() - before)
         """,
         timeout=280,

@@ -23,12 +23,14 @@ TENSOR_OFFSET = 10
 FUNCTIONS = 11
 TENSOR_TYPES = 28
 TENSOR_TYPE_COUNT = 16
-_WIDTHS = TENSOR_TYPES + TENSOR_TYPE_COUNT
-HANDLE_TYPE = _WIDTHS + 8
+WIDTHS = TENSOR_TYPES + TENSOR_TYPE_COUNT
+HANDLE_TYPE = WIDTHS + 8
 HANDLE_SLOTS = HANDLE_TYPE + 1
 EXPORTS = HANDLE_SLOTS + 5
 
-_table = (ctypes.c_uint64 * (EXPORTS + 1))()
+COUNT = EXPORTS + 1
+
+_table = (ctypes.c_uint64 * COUNT)()
 _kept: list[object] = []
 _state = {"shut": False}
 
@@ -103,7 +105,7 @@ def doors() -> int:
 def _fill() -> None:
     for i, thing in enumerate(_CPYTHON):
         _table[i] = id(thing)
-    widths = (ctypes.c_uint8 * 64).from_buffer(_table, _WIDTHS * 8)
+    widths = (ctypes.c_uint8 * 64).from_buffer(_table, WIDTHS * 8)
     for code, info in BY_CODE.items():
         widths[code] = info.width
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from torchmojo.cli.output import print_json
+from torchmojo.errors import LibraryError
 
 if TYPE_CHECKING:
     from torchmojo.contract import Contract
@@ -92,6 +95,14 @@ def build(
     fast_math: Annotated[
         bool, typer.Option("--fast-math", help="Fuse a * b + c; results may differ from torch's.")
     ] = False,
+    ops: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAMESPACE",
+            help="Add torch operators, also for C++ programs; takes torch, and runs with that "
+            "version of it.",
+        ),
+    ] = None,
     dtypes: Dtypes = None,
     include: Include = None,
     force: Annotated[
@@ -106,9 +117,11 @@ def build(
     from torchmojo.toolchain.export import export
 
     options = _options(dtypes, include, fast_math=fast_math, target_cpu=target_cpu)
-    made = export(_source(file), out, options, force=force)
+    made = export(
+        _source(file), out, options, force=force, registry=_registry(ops) if ops else None
+    )
     names = [kernel.name for kernel in made.contract.kernels]
-    own = ("library.so", "memory.so")
+    own = ("library.so", "memory.so", "operators.so")
     runtime = [n for n in made.manifest.files if n.endswith(".so") and n not in own]
     if as_json:
         print_json(
@@ -137,6 +150,19 @@ def include(as_json: Json = False) -> None:
         print_json({"include": str(MOJO_PACKAGE)})
     else:
         print(MOJO_PACKAGE)
+
+
+def _registry(namespace: str) -> Callable[[Contract], bytes]:
+    """Returns what writes the operators' registry, which takes an imported torch."""
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        raise LibraryError(
+            "build: --ops: wanted torch, whose operators they are, given an environment without it"
+        ) from None
+    from torchmojo.ops.registry import write_registry
+
+    return partial(write_registry, namespace=namespace)
 
 
 def _source(file: Path) -> Path:

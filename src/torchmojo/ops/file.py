@@ -14,7 +14,7 @@ from torchmojo.library import Library, load
 from torchmojo.ops.op import Op, register
 from torchmojo.ops.rule import Sizes
 
-__all__ = ["ops_from"]
+__all__ = ["ops_from", "plan"]
 
 
 def ops_from(
@@ -55,8 +55,15 @@ def ops_from(
     return made
 
 
-def _operator(name: str, kernel: Any) -> Op:
-    contract: KernelContract = kernel.contract
+def plan(contract: KernelContract) -> tuple[tuple[str, ...], tuple[Sizes, ...]]:
+    """Decides what an operator made of a kernel takes, and how it makes its results.
+
+    Args:
+        contract: The kernel.
+
+    Returns:
+        Names of what it takes, and a rule per result.
+    """
     rules = {}
     if not contract.name.endswith("_"):
         for argument in contract.arguments:
@@ -64,10 +71,15 @@ def _operator(name: str, kernel: Any) -> Op:
                 rule = _rule(contract, argument)
                 if rule is not None:
                     rules[argument.name] = rule
-    takes = [a for a in contract.arguments if a.name not in rules]
-    function = _fake(takes, list(rules.values()))
-    function.__doc__ = contract.doc
-    return register(name, kernel, function, tuple(rules.values()))
+    takes = tuple(a.name for a in contract.arguments if a.name not in rules)
+    return takes, tuple(rules.values())
+
+
+def _operator(name: str, kernel: Any) -> Op:
+    takes, rules = plan(kernel.contract)
+    function = _fake(takes, rules)
+    function.__doc__ = kernel.contract.doc
+    return register(name, kernel, function, rules)
 
 
 def _rule(contract: KernelContract, output: Argument) -> Sizes | None:
@@ -92,9 +104,8 @@ def _rule(contract: KernelContract, output: Argument) -> Sizes | None:
     return None if like is None else Sizes(tuple(sizes), like.name)
 
 
-def _fake(takes: list[Argument], rules: list[Sizes]) -> Callable[..., Any]:
+def _fake(names: tuple[str, ...], rules: tuple[Sizes, ...]) -> Callable[..., Any]:
     """Returns the function that makes the results, with the operator's parameters."""
-    names = [argument.name for argument in takes]
 
     def function(*args: Any, **kwargs: Any) -> Any:
         torch: Any = sys.modules["torch"]

@@ -12,14 +12,14 @@ from torchmojo.bridge.refuse.refusal import mend
 from torchmojo.errors import LibraryError
 from torchmojo.ops import schema
 from torchmojo.ops.native import Native, handle_of, tensor_of
-from torchmojo.ops.rule import Like, Rule
+from torchmojo.ops.rule import Rule
 from torchmojo.ops.schema import Signature
+from torchmojo.ops.spec import make_spec
 from torchmojo.ops.stack import read_value
-from torchmojo.toolchain.operators import SLOTS, build_operators
+from torchmojo.toolchain.operators import SLOTS, build_operators, table_size
 
 __all__ = ["Glue", "glue_of", "take_error"]
 
-_LIKE, _SIZES = 0, 1
 _texts = threading.local()
 _glues: weakref.WeakKeyDictionary[Any, Glue] = weakref.WeakKeyDictionary()
 
@@ -52,7 +52,7 @@ class Glue:
         """Compiles or finds it, and loads it."""
         self.built = built
         path = build_operators(library._path, library._options, built)
-        self.native = Native(path, self._refuse, self._record)
+        self.native = Native(path, table_size(built.contract), self._refuse, self._record)
         self._ops: dict[int, Any] = {}
         self._numbers = {k.name: i for i, k in enumerate(built.contract.kernels)}
 
@@ -75,8 +75,13 @@ class Glue:
                 f"given {SLOTS} of {op.kernel.__name__} already; unregister() one"
             )
         number = base + free[0]
-        words, keep = self._spec(signature, number, rules)
-        self.native.set_spec(number, words, keep)
+        words, data = make_spec(signature, number, rules)
+        buffers = {
+            word: ctypes.create_string_buffer(text, len(text)) for word, text in data.items()
+        }
+        for word, buffer in buffers.items():
+            words[word] = ctypes.addressof(buffer)
+        self.native.set_spec(number, words, buffers)
         self._ops[number] = (op, signature)
         return free[0]
 
@@ -99,48 +104,6 @@ class Glue:
             slot: The operator's slot.
         """
         return self.native.function(f"{kernel.contract.symbol}_{kind}{slot}")
-
-    def _spec(
-        self, signature: Signature, number: int, rules: tuple[Rule, ...]
-    ) -> tuple[list[int], object]:
-        name = ctypes.create_string_buffer(signature.name.encode())
-        overload = ctypes.create_string_buffer(signature.overload.encode())
-        keep: list[object] = [name, overload]
-        words = [
-            number,
-            len(signature.places),
-            len(signature.takes),
-            len(signature.outputs),
-            ctypes.addressof(name),
-            ctypes.addressof(overload),
-            int(bool(signature.writes)),
-            0,
-        ]
-        for place in signature.places:
-            value = place.position
-            if place.kind == schema.OUTPUT:
-                row = self._allocation(rules[place.position], signature)
-                array = (ctypes.c_int64 * len(row))(*row)
-                keep.append(array)
-                value = ctypes.addressof(array)
-            words += [place.kind, value]
-        return words, keep
-
-    @staticmethod
-    def _allocation(rule: Rule, signature: Any) -> list[int]:
-        at = signature.takes.index
-        if isinstance(rule, Like):
-            return [_LIKE, at(rule.source)]
-        from torchmojo.dtypes import BY_NAME
-
-        if isinstance(rule.dtype, str):
-            source, dtype = at(rule.dtype), 0
-        else:
-            source, dtype = -1, BY_NAME[str(rule.dtype).removeprefix("torch.")].code
-        row = [_SIZES, len(rule.sizes), source, dtype]
-        for size in rule.sizes:
-            row += [-1, size] if isinstance(size, int) else [at(size[0]), size[1]]
-        return row
 
     # -- called from the glue, on any thread; ctypes takes the GIL -------------------------------
 

@@ -12,10 +12,10 @@ from torchmojo.bridge import aten
 from torchmojo.bridge.doors import doors
 from torchmojo.errors import LibraryError
 
-__all__ = ["Native", "handle_of", "libtorch", "tensor_of"]
+__all__ = ["FUNCTIONS", "OPTIONAL", "Native", "constants", "handle_of", "libtorch", "tensor_of"]
 
 # Words of the table, see `torchmojo_ops/table.mojo`.
-_FUNCTIONS = {
+FUNCTIONS = {
     5: ("c10", "_ZN3c104impl23ExcludeDispatchKeyGuardC1ENS_14DispatchKeySetE"),
     6: ("c10", "_ZN3c104impl23ExcludeDispatchKeyGuardD1Ev"),
     8: ("c10", "_ZNK3c1010TensorImpl8_fw_gradEmRKN2at10TensorBaseE"),
@@ -31,7 +31,7 @@ _FUNCTIONS = {
     19: ("torch_cpu", "torch_delete_string"),
     24: ("c10", "_ZN3c1019UndefinedTensorImpl10_singletonE"),
 }
-_OPTIONAL = {23: ("torch_cpu", "torch_exception_get_what_without_backtrace")}
+OPTIONAL = {23: ("torch_cpu", "torch_exception_get_what_without_backtrace")}
 _DOORS, _KEYS, _META, _PLAIN, _INFERENCE, _EXCLUDED, _VERSION = 0, 1, 2, 3, 4, 7, 13
 _REFUSE, _RECORD, _TEXT_KEY, _SPECS = 20, 21, 22, 64
 _ABI_2_10 = 0x020A000000000000
@@ -98,18 +98,19 @@ class Native:
         specs: The specs that its operators read; kept for ever, as torch keeps the operators.
     """
 
-    def __init__(self, path: Path, refuse: Any, record: Any) -> None:
+    def __init__(self, path: Path, size: int, refuse: Any, record: Any) -> None:
         """Loads it and fills its table.
 
         Args:
             path: The shared library.
+            size: Bytes of its table.
             refuse: Called as ``refuse(number, code, argument, detail, values)``.
             record: Called as ``record(number, stack)``.
         """
         self.handle = ctypes.PyDLL(str(path), mode=os.RTLD_NOW | os.RTLD_LOCAL)
         where = self.handle.torchmojo_table
         where.restype = ctypes.c_int64
-        self._table = (ctypes.c_uint64 * 512).from_address(where())
+        self._table = (ctypes.c_uint64 * (size // 8)).from_address(where())
         self._drop = self.handle.torchmojo_drop
         self._drop.argtypes = (ctypes.c_int64, ctypes.c_void_p)
         self._callbacks = (_Callback(refuse), _RecordCallback(record))
@@ -119,20 +120,12 @@ class Native:
     def _fill(self) -> None:
         table = self._table
         table[_DOORS] = doors()
-        for word, (library, name) in _FUNCTIONS.items():
+        for word, (library, name) in FUNCTIONS.items():
             table[word] = _symbol(library, name)
-        for word, (library, name) in _OPTIONAL.items():
+        for word, (library, name) in OPTIONAL.items():
             table[word] = _symbol(library, name, optional=True)
-        table[_KEYS], table[_META] = _offsets()
-        torch = sys.modules["torch"]
-        table[_PLAIN] = _keys(torch.zeros(1))
-        with torch.inference_mode():
-            table[_INFERENCE] = _keys(torch.zeros(1))
-        key = torch._C.DispatchKey
-        excluded = ("AutogradFunctionality", "AutogradOther", "AutogradNestedTensor")
-        for name in excluded:
-            table[_EXCLUDED] |= torch._C.DispatchKeySet(getattr(key, name)).raw_repr()
-        table[_VERSION] = _ABI_2_10
+        for word, value in constants().items():
+            table[word] = value
         for word, callback in zip((_REFUSE, _RECORD), self._callbacks, strict=True):
             table[word] = ctypes.cast(callback, ctypes.c_void_p).value or 0
         libc = ctypes.CDLL(None)
@@ -168,6 +161,26 @@ class Native:
             stack: A pointer to its values.
         """
         self._drop(number, stack)
+
+
+def constants() -> dict[int, int]:
+    """Returns what a table holds besides functions, by word: facts about this version of torch."""
+    torch = sys.modules["torch"]
+    keys, meta = _offsets()
+    with torch.inference_mode():
+        inference = _keys(torch.zeros(1))
+    excluded = 0
+    for name in ("AutogradFunctionality", "AutogradOther", "AutogradNestedTensor"):
+        key = getattr(torch._C.DispatchKey, name)
+        excluded |= int(torch._C.DispatchKeySet(key).raw_repr())
+    plain = _keys(torch.zeros(1))
+    return dict(
+        zip(
+            (_KEYS, _META, _PLAIN, _INFERENCE, _EXCLUDED, _VERSION),
+            (keys, meta, plain, inference, excluded, _ABI_2_10),
+            strict=True,
+        )
+    )
 
 
 def _symbol(library: str, name: str, optional: bool = False) -> int:

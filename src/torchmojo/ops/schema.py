@@ -8,7 +8,7 @@ from typing import Any
 from torchmojo.contract import Argument, KernelContract
 from torchmojo.errors import SignatureError
 
-__all__ = ["Place", "Signature", "signature_of"]
+__all__ = ["Place", "Signature", "out_signature_of", "signature_of"]
 
 _INTS = ("Int", "Int8", "Int16", "Int32", "Int64", "UInt", "UInt8", "UInt16", "UInt32", "UInt64")
 # Kinds of `torchmojo_ops/table.mojo`.
@@ -105,6 +105,8 @@ def signature_of(
         else:
             places.append(Place(argument, LEFT_OUT, 0))
     outputs = tuple(a for a in outputs if not a.optional)
+    if contract.makes_tensor:
+        outputs += (Argument("result", "tensor"),)
     letters = iter("abcdefghijklmnopqrstuvwxyz")
     parts, star = [], False
     for given in takes:
@@ -124,6 +126,18 @@ def signature_of(
         outputs,
         tuple(given for given in takes if known[given].writes),
     )
+
+
+def out_signature_of(contract: KernelContract, signature: Signature) -> Signature:
+    """Derives the overload ``out``, which takes the results by name.
+
+    Args:
+        contract: The kernel.
+        signature: That of the operator, which makes results.
+    """
+    outs = tuple(argument.name for argument in signature.outputs)
+    takes = (*signature.takes, *outs)
+    return signature_of(signature.name, contract, takes, overload="out", by_name=frozenset(outs))
 
 
 def _kind(argument: Argument) -> int:

@@ -17,7 +17,7 @@ from torchmojo.errors import LibraryError
 from torchmojo.toolchain.compile import sources
 from torchmojo.toolchain.compile.build import compile_library
 from torchmojo.toolchain.compile.compiler import Compiler, find_compiler
-from torchmojo.toolchain.describe.operators import SLOTS, write_operators
+from torchmojo.toolchain.describe.operators import SLOTS, table_size, write_operators
 from torchmojo.toolchain.library import (
     MOJO_PACKAGE,
     Built,
@@ -29,18 +29,21 @@ from torchmojo.toolchain.library import (
 )
 from torchmojo.toolchain.settings import read_settings
 
-__all__ = ["SLOTS", "build_operators"]
+__all__ = ["SLOTS", "build_operators", "table_size"]
 
 _NAME = "operators.so"
 
 
-def build_operators(source: Path, options: Options | None, built: Built) -> Path:
+def build_operators(
+    source: Path, options: Options | None, built: Built, registry: bytes = bytes(8)
+) -> Path:
     """Returns the library of operators of a file's kernels.
 
     Args:
         source: The user's file or package, or a built folder.
         options: How the kernels were compiled; None for a built folder.
         built: The library for direct calls, whose contract it shares.
+        registry: What it registers in a program without Python; zeroes for nothing.
 
     Raises:
         CompilerNotFoundError: It is not compiled yet, and there is no compiler.
@@ -53,8 +56,8 @@ def build_operators(source: Path, options: Options | None, built: Built) -> Path
         path = built.folder / _NAME
         if not path.is_file():
             raise LibraryError(
-                f"op: {source}: wanted kernels with their source, given a built folder, which "
-                "holds no operators yet"
+                f"op: {source}: wanted kernels with their source, or a folder built with "
+                "operators, given one without; build it with `torchmojo build --ops NAMESPACE`"
             )
         return path
     settings = read_settings()
@@ -68,19 +71,26 @@ def build_operators(source: Path, options: Options | None, built: Built) -> Path
             (Path(__file__).parent / "describe" / "operators.py").read_bytes()
         ).hexdigest(),
         "contract": built.contract.to_json(),
+        "registry": hashlib.sha256(registry).hexdigest(),
     }
     key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:40]
     cache = open_cache(settings)
     entry = cache.entry(key) or cache.build(
         key,
-        partial(_compile, compiler, source, options, target, built),
+        partial(_compile, compiler, source, options, target, built, registry),
         f"{source.stem}-ops",
     )
     return entry / _NAME
 
 
 def _compile(
-    compiler: Compiler, source: Path, options: Options, target: str, built: Built, folder: Path
+    compiler: Compiler,
+    source: Path,
+    options: Options,
+    target: str,
+    built: Built,
+    registry: bytes,
+    folder: Path,
 ) -> None:
     if compiler.linker is None:
         raise LibraryError("op: wanted Linux, whose linker comes with the compiler, given another")
@@ -98,7 +108,10 @@ def _compile(
         flags=flags_of(options, target),
         user_files=shown_names(source, built.sources, options),
         progress_label=f"{contract.name} (operators)",
-        table="torchmojo_table",
+        data={
+            "torchmojo_table": bytes(table_size(contract)),
+            "torchmojo_registry": registry,
+        },
     )
     (work / _NAME).rename(folder / _NAME)
     shutil.rmtree(work)

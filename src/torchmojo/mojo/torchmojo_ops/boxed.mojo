@@ -16,7 +16,7 @@ from torchmojo._glue.record import Record
 from torchmojo._glue.records import Records
 from torchmojo._glue.slots import Slots
 from torchmojo_ops.allocation import allocate
-from torchmojo_ops.fail import keep_text
+from torchmojo_ops.fail import keep_refusal, keep_text
 from torchmojo_ops.table import Entry, Kind, Spec, function, spec_of, table
 
 comptime _Delete = def(Int) thin abi("C") -> Int32
@@ -221,11 +221,7 @@ struct Boxed[arguments: Int]:
         """
         self.close()
         if word(table(), Entry.REFUSE) == 0:
-            return keep_text(
-                String(
-                    t"operator {self.spec.get(Spec.NUMBER)}: argument {index} refused, code {code}"
-                )
-            )
+            return keep_refusal(self.spec, code, index, detail)
         var values = self.values
         return function[_Refuse](Entry.REFUSE)(
             self.spec.get(Spec.NUMBER),

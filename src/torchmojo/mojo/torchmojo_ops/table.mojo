@@ -70,23 +70,35 @@ struct Entry:
 
 
 @always_inline
-def table() -> Int:
-    """Returns the address of the table of this library."""
+def _data[name: StaticString]() -> Int:
+    """Returns the address of data that the linker put into this library."""
+    comptime symbol = String(t"_binary_{name}_start")
     comptime if CompilationTarget.is_x86():
         return inlined_assembly[
-            "movq _binary_torchmojo_table_start@GOTPCREL(%rip), $0",
+            String(t"movq {symbol}@GOTPCREL(%rip), $0"),
             Int,
             constraints="=r",
             has_side_effect=False,
         ]()
     else:
         return inlined_assembly[
-            "adrp $0, :got:_binary_torchmojo_table_start\n"
-            "ldr $0, [$0, :got_lo12:_binary_torchmojo_table_start]",
+            String(t"adrp $0, :got:{symbol}\nldr $0, [$0, :got_lo12:{symbol}]"),
             Int,
             constraints="=r",
             has_side_effect=False,
         ]()
+
+
+@always_inline
+def table() -> Int:
+    """Returns the address of the table of this library."""
+    return _data["torchmojo_table"]()
+
+
+@always_inline
+def registry() -> Int:
+    """Returns the address of what this library registers without Python; see `standalone`."""
+    return _data["torchmojo_registry"]()
 
 
 @always_inline
@@ -135,8 +147,9 @@ struct Spec(TrivialRegisterPassable):
 
     Words: 0 number of the operator, 1 arguments of the kernel, 2 values on the stack, 3 results,
     4 address of the name "ns::name", 5 address of the overload's name, 6 whether it writes an
-    input, 7 whether it has a formula. Then per argument of the kernel two words: a `Kind`, and its
-    place on the stack or the address of an `Allocation`'s words.
+    input, 7 address of the names of the kernel's arguments, NUL behind each. Then per argument of
+    the kernel two words: a `Kind`, and its place on the stack or the address of an `Allocation`'s
+    words.
     """
 
     var address: Int
@@ -148,7 +161,7 @@ struct Spec(TrivialRegisterPassable):
     comptime NAME = 32
     comptime OVERLOAD = 40
     comptime WRITES = 48
-    comptime FORMULA = 56
+    comptime NAMES = 56
     comptime ARGUMENTS = 64
 
     @always_inline

@@ -101,7 +101,7 @@ def compile_library(
     user_files: Mapping[Path, str],
     progress_label: str | None = None,
     settings: Settings | None = None,
-    table: str | None = None,
+    data: Mapping[str, bytes] | None = None,
 ) -> None:
     """Compile glue, and the user's modules that it imports, into a shared library.
 
@@ -122,8 +122,8 @@ def compile_library(
         progress_label: What is compiled, such as ``"kernels.mojo (3 kernels)"``; None for no
             progress line.
         settings: Environment variables, if they have been read already.
-        table: Name of 4 KiB of zeroed data in the library, `_binary_NAME_start` to its code: Mojo
-            has no global variables. Linux only.
+        data: Writable data in the library, `_binary_NAME_start` to its code: Mojo has no global
+            variables. Linux only.
 
     Raises:
         CompileError: The compiler refused a file; the text shows the user's line.
@@ -158,7 +158,7 @@ def compile_library(
         # In the order of the source: of several errors the first one is shown.
         objects = list(pool.map(compile_part, range(len(sources)), sources))
         if linker is not None:
-            _link(compiler, linker, objects, out, table, extra)
+            _link(compiler, linker, objects, out, data or {}, extra)
             for target in objects:
                 target.unlink()
 
@@ -255,7 +255,7 @@ def _link(
     linker: Path,
     objects: Sequence[Path],
     out: Path,
-    table: str | None,
+    data: Mapping[str, bytes],
     extra: Part | None,
 ) -> None:
     """Link objects into a library, with what the compiler's own command would pass."""
@@ -266,10 +266,10 @@ def _link(
     if extra is not None:
         words += extra.link
         runtime = runtime if extra.with_runtime else []
-    if table is not None:
+    for name, content in data.items():
         # Its symbols are called after the path as it is given: relative to the folder.
-        (out.parent / table).write_bytes(bytes(4096))
-        words += ["--format=binary", table, "--format=elf"]
+        (out.parent / name).write_bytes(content)
+        words += ["--format=binary", name, "--format=elf"]
     args = [*words, "--as-needed", *map(str, runtime), *_system_libraries()]
     done = run(compiler, args, out.parent, program=linker)
     _check(done, {}, None)

@@ -9,9 +9,9 @@ from torchmojo.contract import Contract, KernelContract
 from torchmojo.toolchain.describe.glue import KernelWriter
 from torchmojo.toolchain.describe.imports import imports_of
 
-__all__ = ["SLOTS", "write_operators"]
+__all__ = ["SLOTS", "table_size", "write_operators"]
 
-SLOTS = 4
+SLOTS = 8
 """How many operators can be made of one kernel: functional, in place, out, and one more."""
 
 _HEAD = """\
@@ -27,6 +27,11 @@ _SHARED = """\
 @export("torchmojo_table")
 def _torchmojo_table() abi("C") -> Int:
     return table()
+
+
+@export("torchmojo_register_operators")
+def _torchmojo_register_operators() abi("C") -> Int:
+    return register_operators()
 
 
 @export("torchmojo_drop")
@@ -57,6 +62,15 @@ def _{symbol}_gate{slot}(stack: Int, _inputs: Int, _outputs: Int) abi("C"):
     if text != 0:
         throw(text)
 """
+
+
+def table_size(contract: Contract) -> int:
+    """Returns the bytes of a library's table: `Entry.SPECS`, and a word for each operator.
+
+    Args:
+        contract: The library's kernels.
+    """
+    return 512 + 8 * SLOTS * len(contract.kernels)
 
 
 def write_operators(contract: Contract, module: str, part: Contract, first: bool) -> str:

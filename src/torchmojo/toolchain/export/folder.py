@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ from torchmojo.toolchain.export.elf import read_dynamic, set_runpath
 from torchmojo.toolchain.export.manifest import Manifest, digest, own_names, platform
 from torchmojo.toolchain.export.target import resolve
 from torchmojo.toolchain.library import Built, Options, build
+from torchmojo.toolchain.operators import build_operators
 from torchmojo.toolchain.settings import read_settings
 
 __all__ = ["Exported", "export"]
@@ -77,7 +78,14 @@ class Exported(NamedTuple):
     contract: Contract
 
 
-def export(source: Path, folder: Path, options: Options, *, force: bool = False) -> Exported:
+def export(
+    source: Path,
+    folder: Path,
+    options: Options,
+    *,
+    force: bool = False,
+    registry: Callable[[Contract], bytes] | None = None,
+) -> Exported:
     """Compiles a file or package into a folder that works without a compiler.
 
     The folder appears whole or not at all. An older build in its place is replaced; programs that
@@ -88,6 +96,7 @@ def export(source: Path, folder: Path, options: Options, *, force: bool = False)
         folder: Folder to write.
         options: How to compile.
         force: Write into a folder that holds other files too, over files of the same names.
+        registry: Writes what a library of operators registers; without it there is none.
 
     Returns:
         What was written.
@@ -113,7 +122,11 @@ def export(source: Path, folder: Path, options: Options, *, force: bool = False)
     # Beside its place, so that the rename stays on one disk.
     work = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
-        runtime = _copy_libraries(built, compiler, work)
+        libraries = [built.library]
+        if registry is not None:
+            words = registry(built.contract)
+            libraries.append(build_operators(source, options, built, words))
+        runtime = _copy_libraries(libraries, compiler, work)
         # For copies and exports on machines without a compiler; it needs no library of Mojo's.
         shutil.copyfile(build_core("memory", wanted), work / "memory.so")
         set_runpath(work / "memory.so", "$ORIGIN")  # not the builder's folders
@@ -152,13 +165,14 @@ def _plain(dtypes: Any) -> Any:
     return None if dtypes is None else list(dtypes)
 
 
-def _copy_libraries(built: Built, compiler: Compiler, work: Path) -> list[str]:
-    """Copies the library and those of Mojo's run time that it needs; returns the latter's names."""
-    own = work / built.library.name
-    shutil.copyfile(built.library, own)
-    set_runpath(own, "$ORIGIN")
+def _copy_libraries(libraries: Sequence[Path], compiler: Compiler, work: Path) -> list[str]:
+    """Copies libraries and those of Mojo's run time that they need; returns the latter's names."""
+    todo = []
+    for library in libraries:
+        own = Path(shutil.copyfile(library, work / library.name))
+        set_runpath(own, "$ORIGIN")
+        todo.append(own)
     copied: list[str] = []
-    todo = [own]
     while todo:
         for name in read_dynamic(todo.pop()).needed:
             path = compiler.lib / name
