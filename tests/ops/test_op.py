@@ -426,9 +426,64 @@ def test_kernel_that_returns(kernels, ns):
         def f(x): ...
 
     assert str(caught.value) == (
-        f"op: {ns}::f: wanted a kernel that writes its results into MutTensors, given returns, "
-        "which returns Int"
+        f"op: {ns}::f: wanted a kernel that writes its results into MutTensors, or returns an "
+        "OwnedTensor, given returns, which returns Int"
     )
+
+
+def test_kernel_that_makes_its_result(ns):
+    made = torchmojo.inline(
+        """
+        from std.utils import IndexList
+        from torchmojo import OwnedTensor, Tensor
+
+        def positive(x: Tensor[DType.float64, 1]) raises -> OwnedTensor[DType.float64, 1]:
+            var count = 0
+            for i in range(x.dim(0)):
+                count += 1 if x[i] > 0 else 0
+            var made = OwnedTensor[DType.float64, 1](IndexList[1](count))
+            var view = made.view()
+            var at = 0
+            for i in range(x.dim(0)):
+                if x[i] > 0:
+                    view[at] = x[i]
+                    at += 1
+            return made^
+        """.replace("\n        ", "\n")
+    )
+
+    @torchmojo.op(f"{ns}::positive", made.positive)
+    def positive(x):
+        return x.new_empty(torch.library.get_ctx().new_dynamic_size())
+
+    @positive.backward
+    def _(ctx, grad):
+        return torch.zeros_like(ctx.x).masked_scatter(ctx.x > 0, grad)
+
+    assert positive.signature.schema == "positive(Tensor x) -> Tensor"
+    assert (positive.route, positive.why) == ("python", "the kernel makes its result")
+    x = torch.tensor([1.0, -2.0, 0.0, 4.0], dtype=torch.float64, requires_grad=True)
+    y = positive(x)
+    close(y.detach(), torch.tensor([1.0, 4.0], dtype=torch.float64))
+    (y * torch.tensor([3.0, 5.0])).sum().backward()
+    close(x.grad, torch.tensor([3.0, 0, 0, 5.0], dtype=torch.float64))
+    assert positive(x[:0].detach()).shape == (0,)
+    assert torch.autograd.gradcheck(positive, (x.detach()[[0, 1, 3]].requires_grad_(),))
+
+    def work(x):
+        return torch.ops.__getattr__(ns).positive(x) * 2
+
+    exported = torch.export.export(_Call(work), (x.detach(),))
+    close(exported.module()(x.detach() + 5), (x.detach() + 5) * 2)
+
+
+class _Call(torch.nn.Module):
+    def __init__(self, work):
+        super().__init__()
+        self.work = work
+
+    def forward(self, x):
+        return self.work(x)
 
 
 @pytest.mark.parametrize("name", ["f", "a b::f", "ns::", "::f", "ns::f.out", "ns::f::g", ""])
@@ -499,15 +554,15 @@ def test_too_many_overloads(kernels, ns):
     for _ in range(3):  # what fails takes no slot
         made = []
         with pytest.raises(LibraryError) as caught:
-            for i in range(4):
+            for i in range(8):
                 made.append(make_mul(kernels, f"{ns}::mul{i}"))
         assert str(caught.value).endswith(
-            "wanted at most 4 overloads of operators made of one kernel, given 4 of mul already; "
+            "wanted at most 8 overloads of operators made of one kernel, given 8 of mul already; "
             "unregister() one"
         )
         for op in made:
             op.unregister()
-    assert not hasattr(getattr(torch.ops, ns), "mul3")
+    assert not hasattr(getattr(torch.ops, ns), "mul7")
 
 
 @pytest.mark.slow

@@ -16,7 +16,8 @@ from torchmojo.ops.batch import loop
 from torchmojo.ops.glue import Glue, glue_of, take_error
 from torchmojo.ops.library import Registration
 from torchmojo.ops.rule import Rule, read_rule
-from torchmojo.ops.schema import Signature, signature_of
+from torchmojo.ops.schema import Signature, out_signature_of, signature_of
+from torchmojo.toolchain.settings import read_settings
 
 __all__ = ["Op", "op", "register"]
 
@@ -48,16 +49,19 @@ class Op:
         takes = tuple(inspect.signature(function).parameters)
         self.name, self.title, self.kernel, self.function = name, title, kernel, function
         self.signature: Signature = signature_of(name, kernel.contract, takes)
-        if kernel.contract.returns:
+        if kernel.contract.returns and not kernel.contract.makes_tensor:
             raise SignatureError(
-                f"op: {name}: wanted a kernel that writes its results into MutTensors, given "
-                f"{kernel.contract.name}, which returns {kernel.contract.returns}"
+                f"op: {name}: wanted a kernel that writes its results into MutTensors, or returns "
+                f"an OwnedTensor, given {kernel.contract.name}, which returns "
+                f"{kernel.contract.returns}"
             )
         self.tensor_names = tuple(n for n in takes if kernel.arguments[n].argument.is_tensor)
         self.formula: Callable[..., Any] | None = None
         self.saves: tuple[str, ...] | None = None
         self.why = ""
-        if rules is None:
+        if kernel.contract.makes_tensor:
+            self.why = "the kernel makes its result"
+        elif rules is None:
             rules, self.why = read_rule(function, len(self.signature.outputs))
         self.route = "python" if rules is None else "mojo"
         self._library: Any = torch.library.Library(namespace, "FRAGMENT")
@@ -102,7 +106,10 @@ class Op:
             self._library.impl(title, self._autograd_in_python, "Autograd")
             return
         self._glue = glue_of(self.kernel)
-        self._install(namespace, title, self.signature, rules)
+        if read_settings().check_ops:
+            self._install_checked(torch, namespace, title, rules)
+        else:
+            self._install(namespace, title, self.signature, rules)
         if self.signature.outputs and not self.signature.writes:
             self._register_out(torch, namespace, title)
 
@@ -121,16 +128,24 @@ class Op:
             function = glue.function(self.kernel, kind, slot)
             self._registrations.append(Registration(namespace, title, key, function))
 
+    def _install_checked(
+        self, torch: Any, namespace: str, title: str, rules: tuple[Rule, ...]
+    ) -> None:
+        """Puts the native kernels under another name, and before them a comparison."""
+        from torchmojo.ops.check import checked
+
+        # No overload: torch 2.13 aborts where a third one is taken out.
+        name = f"{title}__unchecked"
+        schema = self.signature.schema.replace(title, name, 1)
+        self._library.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
+        self._install(namespace, name, self.signature, rules)
+        unchecked = getattr(getattr(torch.ops, namespace), name).default
+        self._library.impl(title, checked(self, unchecked), "CPU")
+        self._library.impl(title, self._autograd_in_python, "Autograd")
+
     def _register_out(self, torch: Any, namespace: str, title: str) -> None:
         """Registers ``NS.NAME.out``, which writes into tensors that it is given by name."""
-        outs = tuple(argument.name for argument in self.signature.outputs)
-        signature = signature_of(
-            self.name,
-            self.kernel.contract,
-            (*self.signature.takes, *outs),
-            overload="out",
-            by_name=frozenset(outs),
-        )
+        signature = out_signature_of(self.kernel.contract, self.signature)
         self._library.define(signature.schema, tags=(torch.Tag.pt2_compliant_tag,))
         torch.library.register_fake(f"{self.name}.out", lambda *a, **k: None, lib=self._library)
         self._install(namespace, f"{title}.out", signature, ())
@@ -188,6 +203,8 @@ class Op:
     def _in_python(self, *args: Any) -> Any:
         """Makes the results by calling the function, then calls the kernel."""
         args = self.complete(args)
+        if self.kernel.contract.makes_tensor:
+            return self.kernel(**dict(zip(self.signature.takes, args, strict=True)))
         made = self.function(*args)
         results = made if isinstance(made, (tuple, list)) else (made,)
         values = dict(zip(self.signature.takes, args, strict=False))

@@ -62,6 +62,11 @@ VARIABLES: tuple[Variable, ...] = (
         "Show a line while compiling: auto (on a terminal), 1 (always), 0 (never).",
     ),
     Variable(
+        "TORCHMOJO_CHECK_OPS",
+        "0",
+        "Set to 1 to compare each operator's results with what its Python function says.",
+    ),
+    Variable(
         "TORCHMOJO_SANITIZE",
         "none",
         "Build kernels with a sanitizer of the compiler: address (memory) or thread (races).",
@@ -80,6 +85,7 @@ class Settings:
         cache_size: Upper size of the cache, in bytes.
         target_cpu: CPU to compile for; ``"native"`` is this machine's.
         progress: Whether to show a line while compiling.
+        check_ops: Whether operators compare their results with their fake function.
         sanitize: Sanitizer that kernels are built with.
     """
 
@@ -89,6 +95,7 @@ class Settings:
     cache_size: int = 2 * 1024**3
     target_cpu: str = "native"
     progress: Progress = "auto"
+    check_ops: bool = False
     sanitize: Sanitize = "none"
 
 
@@ -120,6 +127,7 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
         progress=cast(
             "Progress", _choice(found, "TORCHMOJO_PROGRESS", ("auto", "0", "1"), default.progress)
         ),
+        check_ops=_choice(found, "TORCHMOJO_CHECK_OPS", ("0", "1"), "0") == "1",
         sanitize=cast(
             "Sanitize",
             _choice(found, "TORCHMOJO_SANITIZE", ("none", "address", "thread"), default.sanitize),
