@@ -12,6 +12,7 @@ from typing import Any
 
 from torchmojo.bridge.refuse.facts import show
 from torchmojo.errors import SignatureError
+from torchmojo.ops.results import make_results
 
 __all__ = ["checked"]
 
@@ -30,11 +31,9 @@ def checked(op: Any, overload: Callable[..., Any]) -> Callable[..., Any]:
 
     def call(*args: Any) -> Any:
         args = op.complete(args)
-        expected = _tensors(_run_fake(op.function, args))
+        expected = _run_fake(op, args)
         made = overload(*args)
-        given = _tensors(made)
-        if not op.signature.outputs:
-            return made
+        given = made if isinstance(made, tuple) else (made,) * len(expected)
         for i, (result, fake) in enumerate(zip(given, expected, strict=True)):
             if _facts(result) != _facts(fake):
                 raise SignatureError(
@@ -46,21 +45,14 @@ def checked(op: Any, overload: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _run_fake(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+def _run_fake(op: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
     """Calls the function with fake tensors of the arguments' sizes, strides and dtypes."""
     torch: Any = sys.modules["torch"]
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     with FakeTensorMode() as mode:
-        return function(
-            *torch.utils._pytree.tree_map_only(torch.Tensor, mode.from_tensor, list(args))
-        )
-
-
-def _tensors(made: Any) -> list[Any]:
-    if made is None:
-        return []
-    return list(made) if isinstance(made, (tuple, list)) else [made]
+        fakes = torch.utils._pytree.tree_map_only(torch.Tensor, mode.from_tensor, list(args))
+        return make_results(op, fakes)
 
 
 def _facts(tensor: Any) -> tuple[Any, ...]:

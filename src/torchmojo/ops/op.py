@@ -15,6 +15,7 @@ from torchmojo.ops.autograd import make_function
 from torchmojo.ops.batch import loop
 from torchmojo.ops.glue import Glue, glue_of, take_error
 from torchmojo.ops.library import Registration
+from torchmojo.ops.results import make_results
 from torchmojo.ops.rule import Rule, read_rule
 from torchmojo.ops.schema import Signature, out_signature_of, signature_of
 from torchmojo.toolchain.settings import read_settings
@@ -95,8 +96,7 @@ class Op:
         return (*args, *(_default(self.kernel.arguments[name].argument) for name in left))
 
     def _fake(self, *args: Any) -> Any:
-        result = self.function(*self.complete(args))
-        return result if self.signature.outputs else None
+        return _unwrap(make_results(self, self.complete(args)))
 
     def _register(
         self, torch: Any, namespace: str, title: str, rules: tuple[Rule, ...] | None
@@ -205,14 +205,13 @@ class Op:
         args = self.complete(args)
         if self.kernel.contract.makes_tensor:
             return self.kernel(**dict(zip(self.signature.takes, args, strict=True)))
-        made = self.function(*args)
-        results = made if isinstance(made, (tuple, list)) else (made,)
-        values = dict(zip(self.signature.takes, args, strict=False))
+        results = make_results(self, args)
+        values = dict(zip(self.signature.takes, args, strict=True))
         values.update(
             {a.name: tensor for a, tensor in zip(self.signature.outputs, results, strict=True)}
         )
         self.kernel(**values)
-        return made if self.signature.outputs else None
+        return _unwrap(results)
 
     def _autograd_in_python(self, *args: Any) -> Any:
         torch: Any = sys.modules["torch"]
@@ -292,6 +291,11 @@ class Op:
         """Shows schema and route."""
         how = "results made in Mojo" if self.route == "mojo" else f"results by Python: {self.why}"
         return f"<operator {self.name.split('::')[0]}::{self.signature.schema}, {how}>"
+
+
+def _unwrap(results: tuple[Any, ...]) -> Any:
+    """Returns results as an operator does: nothing, one, or a tuple."""
+    return (results[0] if len(results) == 1 else results) if results else None
 
 
 def _default(argument: Any) -> Any:

@@ -64,6 +64,8 @@ def read_rule(function: Callable[..., Any], count: int) -> tuple[tuple[Rule, ...
     results = result if isinstance(result, (tuple, list)) else (result,)
     if len(results) != count:
         return None, f"{len(results)} results for {count} outputs of the kernel"
+    if len({id(node) for node in results}) != count:
+        return None, "one result twice"
     try:
         return tuple(_rule(node, torch) for node in results), ""
     except _NotReadable as error:

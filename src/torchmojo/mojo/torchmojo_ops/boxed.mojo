@@ -17,6 +17,7 @@ from torchmojo._glue.records import Records
 from torchmojo._glue.slots import Slots
 from torchmojo_ops.allocation import allocate
 from torchmojo_ops.fail import keep_refusal, keep_text
+from torchmojo_ops.plain import acquire_plain, acquire_result, is_plain
 from torchmojo_ops.table import Entry, Kind, Spec, function, spec_of, table
 
 comptime _Delete = def(Int) thin abi("C") -> Int32
@@ -132,9 +133,24 @@ struct Boxed[arguments: Int]:
         parts: Bool,
     ) -> Int:
         """Reads and checks a tensor; see `torchmojo._glue.acquire`."""
+        var handle = _address(slot)
+        if writes and self._made(handle):
+            return acquire_result(self.doors, handle, record, self.blocks, rank, layout, parts)
+        if is_plain(handle):
+            return acquire_plain(
+                self.doors, handle, record, self.blocks, writes, rank, layout, parts
+            )
         return acquire_handle(
-            self.doors, _address(slot), record, self.blocks, writes, rank, layout, parts
+            self.doors, handle, record, self.blocks, writes, rank, layout, parts
         )
+
+    @always_inline
+    def _made(self, handle: Int) -> Bool:
+        """Returns whether a tensor is a result that was made here."""
+        comptime for i in range(Self.arguments):
+            if self.spec.kind(i) == Kind.OUTPUT and self.values[i] == handle:
+                return True
+        return False
 
     @always_inline
     def is_none(self, slot: Object) -> Bool:

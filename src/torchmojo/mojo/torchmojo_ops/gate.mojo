@@ -11,6 +11,7 @@ from torchmojo._glue.python import Words, word
 from torchmojo._glue.table import Slot
 from torchmojo_ops.boxed import drop_value
 from torchmojo_ops.fail import keep_text, kept_text
+from torchmojo_ops.plain import is_plain
 from torchmojo_ops.table import Entry, Kind, Spec, function, spec_of, table
 
 comptime _Any = Pointer[Int, MutAnyOrigin]
@@ -50,8 +51,7 @@ struct _Found:
     def look(mut self, handle: Int):
         """Looks at one tensor: its key set, then, where it has autograd's metadata, these."""
         var impl = word(handle, 0)
-        var keys = word(impl, word(table(), Entry.KEYS_OFFSET))
-        if keys != word(table(), Entry.PLAIN_KEYS) and keys != word(table(), Entry.INFERENCE_KEYS):
+        if not is_plain(handle):
             self.plain = False
         if word(impl, word(table(), Entry.META_OFFSET)) != 0:
             self._look_at_meta(handle, impl)

@@ -87,11 +87,22 @@ def register_operators() -> Int:
 
 
 def _open(name: StaticString) -> Int:
-    return external_call["dlopen", Int](_text(name), _LAZY | _NO_LOAD)
+    return _open_at(_text(name))
+
+
+def _open_at(name: Int) -> Int:
+    return external_call["dlopen", Int](_pointer(name), _LAZY | _NO_LOAD)
+
+
+@always_inline
+def _pointer(address: Int) -> Pointer[NoneType, MutUntrackedOrigin]:
+    """Returns an address as the type by which `torchmojo/_torch.mojo` passes texts: the compiler
+    takes one signature for each C function."""
+    return Pointer[NoneType, MutUntrackedOrigin](unsafe_from_address=address)
 
 
 def _find(library: Int, name: Int) -> Int:
-    return external_call["dlsym", Int](library, name)
+    return external_call["dlsym", Int](library, _pointer(name))
 
 
 def _own_handle() -> Int:
@@ -99,7 +110,7 @@ def _own_handle() -> Int:
     var info = IndexList[4](fill=0)
     var at = Pointer(to=info).unsafe_bitcast[Int]().unsafe_origin_cast[MutAnyOrigin]()
     _ = external_call["dladdr", Int32](table(), at)
-    return external_call["dlopen", Int](info[0], _LAZY | _NO_LOAD)
+    return _open_at(info[0])
 
 
 @always_inline
