@@ -34,6 +34,9 @@ KEYS = {
         copy_expanded_ratio_2t call_fallback_us
     """,
     "soak": "soak_steps soak_refusals soak_deleters soak_growth_mib",
+    "attention": """
+        attention.f32_b1_s16_forward_mojo_us_1t attention.bf16_b2_s128_train_ratio_torch_2t
+    """,
     "filters": "gray_ms_mojo_1t blur_ms_mojo_2t sobel_ratio_torch_1t",
 }
 # Null where this machine cannot measure them: no peer, no compiler, no second core to itself.

@@ -19,6 +19,7 @@ ASSETS = {
         "09f66e6debdee2cd2b5ae59e0d6abbb73fc2b0e0185d2e1957e9ebb51e23aa22",
     ),
 }
+LONG = (*ASSETS, "04_fused_attention")
 SLOW = [pytest.mark.slow, pytest.mark.timeout(900)]  # it waits for two compilers
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 GUIDES = [page for page in PAGES if page.parent.name in ("start", "guides")]
@@ -52,7 +53,7 @@ def test_every_example_folder_has_a_program():
 @pytest.mark.parametrize(
     "folder",
     [
-        pytest.param(path, id=path.name, marks=SLOW if path.name in ASSETS else [])
+        pytest.param(path, id=path.name, marks=SLOW if path.name in LONG else [])
         for path in EXAMPLES
     ],
 )
