@@ -618,6 +618,40 @@ def test_python_route(ops):
         op(X, X[:2])
 
 
+def test_tags(kernels, ns):
+    op = torchmojo.op(f"{ns}::mul", kernels.mul, tags=[torch.Tag.pointwise])(
+        lambda a, b: torch.empty_like(a)
+    )
+    exact = {torch.Tag.pt2_compliant_tag, torch.Tag.needs_exact_strides}
+    assert {*op.overload.tags} == {*exact, torch.Tag.pointwise}
+    assert {*getattr(torch.ops, ns).mul.out.tags} == {*exact, torch.Tag.pointwise}
+    flexible = torchmojo.op(f"{ns}::f", kernels.mul, tags=[torch.Tag.flexible_layout])(
+        lambda a, b: torch.empty_like(a)
+    )
+    assert torch.Tag.needs_exact_strides not in flexible.overload.tags
+    with pytest.raises(ArgumentError) as caught:
+        torchmojo.op(f"{ns}::g", kernels.mul, tags=["pointwise"])(lambda a, b: torch.empty_like(a))
+    assert str(caught.value) == "op: tags: wanted values of torch.Tag, given 'pointwise' (str)"
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast_changes_nothing(ops, dtype):
+    """The rule: an operator runs in the dtype of its arguments, under autocast too."""
+    x = torch.ones(3, dtype=torch.float64)
+    with torch.autocast("cpu", dtype=dtype):
+        assert ops.add(x, x).dtype == torch.float64
+        assert ops.add(x.float(), x.float()).dtype == torch.float32
+        assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == dtype
+        assert "add: " in text_of(ops.add, x.bfloat16(), x.bfloat16())
+
+
+def test_a_device_without_a_kernel(ops):
+    """Meta tensors go to the fake kernel; any other device is named by torch."""
+    with pytest.raises((NotImplementedError, RuntimeError)) as caught:
+        ops.add(torch.ones(3).to_sparse(), torch.ones(3).to_sparse())
+    assert f"{SPACE}::add" in str(caught.value) and "SparseCPU" in str(caught.value)
+
+
 def test_shown(ops):
     assert repr(ops.add) == (
         f"<operator {SPACE}::add(Tensor a, Tensor b, float alpha=1.0) -> Tensor, "

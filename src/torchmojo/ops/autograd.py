@@ -6,9 +6,10 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from torchmojo.bridge.refuse.facts import show
 from torchmojo.errors import GradError
 
-__all__ = ["Saved", "make_function"]
+__all__ = ["Saved", "make_function", "refuse_in_place", "tensors_in"]
 
 
 class Saved:
@@ -35,42 +36,45 @@ def make_function(op: Any) -> Callable[..., Any]:
     """Makes the function that records a call of an operator.
 
     Args:
-        op: The operator: its overload, signature, formula and what it saves.
+        op: The operator: its overload, signature, formula and what it saves. It is read once, so
+            that a recorded call has little left to decide.
 
     Returns:
         A function of the operator's arguments. It is a ``torch.autograd.Function`` underneath,
-        whose arguments are flat: autograd does not look into lists.
+        whose tensors are flat: autograd does not look into lists.
     """
     torch: Any = sys.modules["torch"]
     names: tuple[str, ...] = op.signature.takes
     results = tuple(argument.name for argument in op.signature.outputs)
+    kept = names if op.saves is None else op.saves
+    lists = {i for i, n in enumerate(names) if op.kernel.arguments[n].argument.kind == "tensors"}
+    saved = tuple(i for i, n in enumerate(names) if n in kept and n in op.tensor_names)
+    saved_results = tuple(i for i, n in enumerate(results) if n in kept)
+    others = tuple(i for i, n in enumerate(names) if n not in op.tensor_names)
+    saved_names = (*(names[i] for i in saved), *(results[i] for i in saved_results))
+    overload = op.overload
+    transforms = torch._C._are_functorch_transforms_active
+    below = torch._C._AutoDispatchBelowAutograd
 
-    def forward(layout: Sequence[int | None], *flat: Any) -> Any:
-        # A Function's forward is under no_grad, but an outer torch.func.grad records below.
-        outer = torch._C._are_functorch_transforms_active()
-        with torch.set_grad_enabled(outer), torch._C._AutoDispatchBelowAutograd():
-            return op.overload(*_nest(layout, flat))
-
-    def setup_context(ctx: Any, inputs: Sequence[Any], output: Any) -> None:
-        layout, *flat = inputs
-        values = dict(zip(names, _nest(layout, flat), strict=True))
-        outputs = output if isinstance(output, tuple) else (output,)
-        values.update(zip(results, outputs, strict=True))
-        kept = names if op.saves is None else op.saves
-        tensors: list[Any] = []
-        places: dict[str, Any] = {}
-        for name in kept:
-            if name in op.tensor_names or name in results:
-                given = values[name]
-                places[name] = None if given is None else len(tensors)
-                if isinstance(given, (list, tuple)):
-                    places[name] = slice(len(tensors), len(tensors) + len(given))
-                    tensors += given
-                elif given is not None:
-                    tensors.append(given)
+    def forward(ctx: Any, layout: Sequence[int | None] | None, *flat: Any) -> Any:
+        args = flat if layout is None else _nest(layout, flat)
+        if transforms():
+            # A Function's forward is under no_grad, but an outer torch.func.grad records below.
+            with torch.enable_grad(), below():
+                made = overload(*args)
+        else:
+            with below():
+                made = overload(*args)
+        tensors = [args[i] for i in saved]
+        if saved_results:
+            outputs = made if isinstance(made, tuple) else (made,)
+            tensors += [outputs[i] for i in saved_results]
+        if lists:
+            ctx.sizes = tuple(len(t) if isinstance(t, list) else None for t in tensors)
+            tensors = [t for item in tensors for t in _items(item)]
         ctx.save_for_backward(*tensors)
-        ctx.places, ctx.layout = places, layout
-        ctx.others = {n: values[n] for n in names if n not in op.tensor_names}
+        ctx.layout, ctx.others = layout, tuple(args[i] for i in others)
+        return made
 
     def backward(ctx: Any, *grads: Any) -> Any:
         if op.formula is None:
@@ -78,41 +82,50 @@ def make_function(op: Any) -> Callable[..., Any]:
                 f"{op.name}: wanted a backward formula, given none; register one with "
                 f"@{op.title}.backward, or call it under torch.no_grad()"
             )
-        saved = ctx.saved_tensors
-        values = {n: None if at is None else saved[at] for n, at in ctx.places.items()}
-        asked = _nest(ctx.layout, ctx.needs_input_grad[1:])
+        tensors = ctx.saved_tensors
+        if lists:
+            tensors = _nest(ctx.sizes, tensors)
+        values = dict(zip((names[i] for i in others), ctx.others, strict=True))
+        values.update(zip(saved_names, tensors, strict=True))
+        asked = ctx.needs_input_grad[1:]
+        layout = ctx.layout or (None,) * len(names)
         needs = {
             name: any(ask) if isinstance(ask, list) else bool(ask)
-            for name, ask in zip(names, asked, strict=True)
+            for name, ask in zip(names, _nest(layout, asked), strict=True)
         }
-        given = op.formula(Saved({**ctx.others, **values}, needs), *grads)
-        return (None, *_flatten(op, ctx.layout, _arrange(op, given, names)))
+        given = op.formula(Saved(values, needs), *grads)
+        return (None, *_flatten(op, layout, _arrange(op, given, names)))
 
-    body = {
-        "forward": staticmethod(forward),
-        "setup_context": staticmethod(setup_context),
-        "backward": staticmethod(backward),
-    }
     # Not torch.autograd.Function: under torch.func this runs at one level of the transform already.
+    body = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
     function: Any = type(op.title, (torch.autograd.function._SingleLevelFunction,), body)
     apply = function.apply
     functorch = torch._C._functorch
 
     def call(*args: Any) -> Any:
-        layout = tuple(len(a) if isinstance(a, (list, tuple)) else None for a in args)
-        flat = [
-            item for a, n in zip(args, layout, strict=True) for item in ([a] if n is None else a)
-        ]
-        if not torch._C._are_functorch_transforms_active():
-            return apply(layout, *flat)
+        layout = None
+        if lists:
+            layout = tuple(len(a) if i in lists else None for i, a in enumerate(args))
+            args = tuple(
+                item
+                for a, n in zip(args, layout, strict=True)
+                for item in ([a] if n is None else a)
+            )
+        if not transforms():
+            return apply(layout, *args)
         before = functorch.get_single_level_autograd_function_allowed()
         functorch.set_single_level_autograd_function_allowed(True)
         try:
-            return apply(layout, *flat)
+            return apply(layout, *args)
         finally:
             functorch.set_single_level_autograd_function_allowed(before)
 
     return call
+
+
+def _items(value: Any) -> list[Any]:
+    """Returns a list's items, or the one value."""
+    return value if isinstance(value, list) else [value]
 
 
 def _nest(layout: Sequence[int | None], flat: Sequence[Any]) -> list[Any]:
@@ -161,3 +174,41 @@ def _arrange(op: Any, given: Any, names: tuple[str, ...]) -> tuple[Any, ...]:
         f"{op.name}: backward: wanted {len(tensors)} gradients ({', '.join(tensors)}), given "
         f"{len(items)}"
     )
+
+
+def refuse_in_place(title: str, signature: Any, args: Sequence[Any]) -> None:
+    """Raises as torch's own in-place operators do, or because there is no formula for it.
+
+    Args:
+        title: The operator's name.
+        signature: That of the overload.
+        args: Its arguments, of which one requires grad.
+
+    Raises:
+        GradError: Always.
+    """
+    values = dict(zip(signature.takes, args, strict=True))
+    for name in signature.writes:
+        for tensor in tensors_in(values[name]):
+            if tensor.requires_grad:
+                raise GradError(
+                    f"{title}: {name}: wanted a tensor that autograd does not record, "
+                    f"given {show(tensor)}; call it under torch.no_grad(), or write into "
+                    "x.detach()"
+                )
+    raise GradError(
+        f"{title}: wanted arguments that autograd does not record, as it writes "
+        f"{', '.join(signature.writes)} in place, given one that requires grad; call it "
+        "under torch.no_grad()"
+    )
+
+
+def tensors_in(value: Any) -> list[Any]:
+    """Returns the tensors of one argument.
+
+    Args:
+        value: A tensor, a list of them, or None.
+    """
+    if value is None:
+        return []
+    return list(value) if isinstance(value, (list, tuple)) else [value]

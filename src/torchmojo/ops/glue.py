@@ -137,11 +137,12 @@ class Glue:
         """Calls an operator with autograd recording; leaves its results on the stack."""
         try:
             op, signature = self._ops[number]
-            by_name = {p.argument.name: p for p in signature.places}
-            args = []
-            for position, name in enumerate(signature.takes):
-                place = by_name[name]
-                args.append(read_value(place.argument, place.kind, stack[position]))
+            args = [
+                tensor_of(stack[place.position])
+                if place.kind == schema.TENSOR
+                else read_value(place.argument, place.kind, stack[place.position])
+                for place in signature.taken
+            ]
         except BaseException as error:
             self.native.drop(number, stack)
             return _keep_text(error)

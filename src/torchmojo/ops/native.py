@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import sys
 from pathlib import Path
@@ -40,6 +41,7 @@ _Callback = ctypes.CFUNCTYPE(ctypes.c_int64, *(ctypes.c_int64,) * 4, ctypes.POIN
 _RecordCallback = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.POINTER(ctypes.c_int64))
 
 
+@functools.cache
 def libtorch(name: str) -> ctypes.CDLL:
     """Returns one of torch's libraries, which is loaded already.
 
@@ -51,6 +53,7 @@ def libtorch(name: str) -> ctypes.CDLL:
     return ctypes.CDLL(str(folder / f"lib{name}.{suffix}"))
 
 
+@functools.cache
 def _wrap() -> Any:
     folder = Path(sys.modules["torch"].__file__ or "").parent / "lib"
     suffix = "dylib" if sys.platform == "darwin" else "so"
@@ -61,18 +64,20 @@ def _wrap() -> Any:
     return function
 
 
-_tools: dict[str, Any] = {}
-
-
 def tensor_of(handle: int) -> Any:
     """Returns the Python tensor of a handle, which stays the caller's.
 
     Args:
         handle: Address of an ``at::Tensor``.
     """
-    if "wrap" not in _tools:
-        _tools["wrap"] = _wrap()
-    return _tools["wrap"](handle)
+    return _wrap()(handle)
+
+
+@functools.cache
+def _new_handle() -> tuple[Any, int]:
+    new = libtorch("torch_cpu").aoti_torch_new_tensor_handle
+    new.argtypes = (ctypes.c_int64, ctypes.c_void_p)
+    return new, aten.open_door().offset
 
 
 def handle_of(tensor: Any) -> int:
@@ -81,13 +86,37 @@ def handle_of(tensor: Any) -> int:
     Args:
         tensor: A torch tensor of any kind.
     """
-    if "new" not in _tools:
-        new = libtorch("torch_cpu").aoti_torch_new_tensor_handle
-        new.argtypes = (ctypes.c_int64, ctypes.POINTER(ctypes.c_int64))
-        _tools["new"] = new
+    new, offset = _new_handle()
     made = ctypes.c_int64()
-    _tools["new"](id(tensor) + aten.open_door().offset, ctypes.byref(made))
+    new(id(tensor) + offset, ctypes.addressof(made))
     return made.value
+
+
+@functools.cache
+def _offsets() -> tuple[int, int]:
+    """Finds the key set and autograd's metadata in a ``TensorImpl``, by comparing live tensors."""
+    torch = sys.modules["torch"]
+    plain = [torch.zeros(n) for n in (1, 2, 3)]
+    leaves = [torch.zeros(n, requires_grad=True) for n in (1, 2, 3)]
+    other = [torch.zeros(2, device="meta"), torch._neg_view(torch.ones(2))]
+
+    def word(tensor: Any, offset: int) -> int:
+        return ctypes.c_uint64.from_address(tensor._cdata + offset).value
+
+    everyone = (*plain, *leaves, *other)
+    keys = [o for o in range(8, 256, 8) if all(word(t, o) == _keys(t) for t in everyone)]
+    # The key set is the last member: what lies behind it belongs to somebody else.
+    metas = [
+        o
+        for o in range(8, min(keys, default=0), 8)
+        if all(word(t, o) == 0 for t in plain) and all(word(t, o) for t in leaves)
+    ]
+    if len(keys) != 1 or len(metas) != 1:
+        raise LibraryError(
+            f"op: wanted one place of the key set and of autograd's metadata, given {keys} and "
+            f"{metas} in torch {torch.__version__}"
+        )
+    return keys[0], metas[0]
 
 
 class Native:
@@ -195,32 +224,3 @@ def _symbol(library: str, name: str, optional: bool = False) -> int:
 
 def _keys(tensor: Any) -> int:
     return int(sys.modules["torch"]._C._dispatch_keys(tensor).raw_repr()) & (2**64 - 1)
-
-
-def _offsets() -> tuple[int, int]:
-    """Finds the key set and autograd's metadata in a ``TensorImpl``, by comparing live tensors."""
-    if "offsets" not in _tools:
-        torch = sys.modules["torch"]
-        plain = [torch.zeros(n) for n in (1, 2, 3)]
-        leaves = [torch.zeros(n, requires_grad=True) for n in (1, 2, 3)]
-        other = [torch.zeros(2, device="meta"), torch._neg_view(torch.ones(2))]
-
-        def word(tensor: Any, offset: int) -> int:
-            return ctypes.c_uint64.from_address(tensor._cdata + offset).value
-
-        everyone = (*plain, *leaves, *other)
-        keys = [o for o in range(8, 256, 8) if all(word(t, o) == _keys(t) for t in everyone)]
-        # The key set is the last member: what lies behind it belongs to somebody else.
-        metas = [
-            o
-            for o in range(8, min(keys, default=0), 8)
-            if all(word(t, o) == 0 for t in plain) and all(word(t, o) for t in leaves)
-        ]
-        if len(keys) != 1 or len(metas) != 1:
-            raise LibraryError(
-                f"op: wanted one place of the key set and of autograd's metadata, given {keys} and "
-                f"{metas} in torch {torch.__version__}"
-            )
-        _tools["offsets"] = (keys[0], metas[0])
-    found: tuple[int, int] = _tools["offsets"]
-    return found

@@ -10,8 +10,8 @@ from typing import Any
 
 from torchmojo.bridge.kernel import Kernel
 from torchmojo.bridge.refuse.facts import show
-from torchmojo.errors import ArgumentError, GradError, LibraryError, SignatureError
-from torchmojo.ops.autograd import make_function
+from torchmojo.errors import ArgumentError, LibraryError, SignatureError
+from torchmojo.ops.autograd import make_function, refuse_in_place, tensors_in
 from torchmojo.ops.batch import loop
 from torchmojo.ops.glue import Glue, glue_of, take_error
 from torchmojo.ops.library import Registration
@@ -43,6 +43,7 @@ class Op:
         kernel: Any,
         function: Callable[..., Any],
         rules: tuple[Rule, ...] | None = None,
+        tags: Sequence[Any] = (),
     ) -> None:
         """Registers the operator; use ``torchmojo.op``."""
         torch: Any = sys.modules["torch"]
@@ -65,6 +66,7 @@ class Op:
         elif rules is None:
             rules, self.why = read_rule(function, len(self.signature.outputs))
         self.route = "python" if rules is None else "mojo"
+        self.tags = _tags(torch, tags)
         self._library: Any = torch.library.Library(namespace, "FRAGMENT")
         self._registrations: list[Registration] = []
         self._glue: Glue | None = None
@@ -79,8 +81,7 @@ class Op:
             raise
 
     def _define(self, torch: Any, namespace: str, title: str) -> None:
-        tags = (torch.Tag.pt2_compliant_tag,)
-        self._library.define(self.signature.schema, tags=tags)
+        self._library.define(self.signature.schema, tags=self.tags)
         fake = self._fake
         torch.library.register_fake(self.name, fake, lib=self._library)
         self._batch = loop(self)
@@ -137,7 +138,7 @@ class Op:
         # No overload: torch 2.13 aborts where a third one is taken out.
         name = f"{title}__unchecked"
         schema = self.signature.schema.replace(title, name, 1)
-        self._library.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
+        self._library.define(schema, tags=self.tags)
         self._install(namespace, name, self.signature, rules)
         unchecked = getattr(getattr(torch.ops, namespace), name).default
         self._library.impl(title, checked(self, unchecked), "CPU")
@@ -146,7 +147,7 @@ class Op:
     def _register_out(self, torch: Any, namespace: str, title: str) -> None:
         """Registers ``NS.NAME.out``, which writes into tensors that it is given by name."""
         signature = out_signature_of(self.kernel.contract, self.signature)
-        self._library.define(signature.schema, tags=(torch.Tag.pt2_compliant_tag,))
+        self._library.define(signature.schema, tags=self.tags)
         torch.library.register_fake(f"{self.name}.out", lambda *a, **k: None, lib=self._library)
         self._install(namespace, f"{title}.out", signature, ())
 
@@ -180,25 +181,8 @@ class Op:
             GradError: The overload writes its arguments.
         """
         if signature.writes:
-            self._refuse_in_place(signature, args)
+            refuse_in_place(self.title, signature, args)
         return self._recorded(*args)
-
-    def _refuse_in_place(self, signature: Signature, args: Sequence[Any]) -> None:
-        """Raises as torch's own in-place operators do, or because there is no formula for it."""
-        values = dict(zip(signature.takes, args, strict=True))
-        for name in signature.writes:
-            for tensor in _tensors(values[name]):
-                if tensor.requires_grad:
-                    raise GradError(
-                        f"{self.title}: {name}: wanted a tensor that autograd does not record, "
-                        f"given {show(tensor)}; call it under torch.no_grad(), or write into "
-                        "x.detach()"
-                    )
-        raise GradError(
-            f"{self.title}: wanted arguments that autograd does not record, as it writes "
-            f"{', '.join(signature.writes)} in place, given one that requires grad; call it "
-            "under torch.no_grad()"
-        )
 
     def _in_python(self, *args: Any) -> Any:
         """Makes the results by calling the function, then calls the kernel."""
@@ -216,7 +200,7 @@ class Op:
     def _autograd_in_python(self, *args: Any) -> Any:
         torch: Any = sys.modules["torch"]
         values = dict(zip(self.signature.takes, args, strict=False))
-        given = [t for name in self.tensor_names for t in _tensors(values.get(name))]
+        given = [t for name in self.tensor_names for t in tensors_in(values.get(name))]
         if (torch.is_grad_enabled() and any(t.requires_grad for t in given)) or any(
             _has_tangent(torch, t) for t in given
         ):
@@ -255,6 +239,7 @@ class Op:
         def register(function: Callable[..., Any]) -> Callable[..., Any]:
             self.formula = function
             self.saves = None if save is None else tuple(save)
+            self._recorded = make_function(self)
             return function
 
         return register if formula is None else register(formula)
@@ -293,6 +278,19 @@ class Op:
         return f"<operator {self.name.split('::')[0]}::{self.signature.schema}, {how}>"
 
 
+def _tags(torch: Any, given: Sequence[Any]) -> tuple[Any, ...]:
+    """Adds what is true of every kernel: traceable, and given the strides of eager mode."""
+    for tag in given:
+        if not isinstance(tag, torch.Tag):
+            raise ArgumentError(f"op: tags: wanted values of torch.Tag, given {show(tag)}")
+    made = (torch.Tag.pt2_compliant_tag, *given)
+    layouts = ("needs_exact_strides", "needs_contiguous_strides", "needs_fixed_stride_order")
+    names = {tag.name for tag in given}
+    if not names & {*layouts, "flexible_layout"}:
+        made += (torch.Tag.needs_exact_strides,)
+    return tuple(dict.fromkeys(made))
+
+
 def _unwrap(results: tuple[Any, ...]) -> Any:
     """Returns results as an operator does: nothing, one, or a tuple."""
     return (results[0] if len(results) == 1 else results) if results else None
@@ -308,12 +306,6 @@ def _has_tangent(torch: Any, tensor: Any) -> bool:
     return forward._current_level >= 0 and forward.unpack_dual(tensor).tangent is not None
 
 
-def _tensors(value: Any) -> list[Any]:
-    if value is None:
-        return []
-    return list(value) if isinstance(value, (list, tuple)) else [value]
-
-
 def _split(name: str) -> tuple[str, str]:
     namespace, _, title = name.partition("::")
     if not (namespace.isidentifier() and title.isidentifier()):
@@ -321,7 +313,7 @@ def _split(name: str) -> tuple[str, str]:
     return namespace, title
 
 
-def op(name: str, kernel: Any) -> Callable[[Callable[..., Any]], Op]:
+def op(name: str, kernel: Any, *, tags: Sequence[Any] = ()) -> Callable[[Callable[..., Any]], Op]:
     """Makes a kernel an operator of torch's: ``torch.ops.NS.NAME``.
 
     The decorated function says what the operator takes and what it allocates. Its parameters are
@@ -332,6 +324,9 @@ def op(name: str, kernel: Any) -> Callable[[Callable[..., Any]], Op]:
     Args:
         name: ``"namespace::name"``.
         kernel: A kernel, as ``kernels.gaussian_blur``.
+        tags: What else is true of it: ``torch.Tag.pointwise``, ``reduction``,
+            ``nondeterministic_seeded`` and the like. Compiled code gives it the strides that eager
+            mode would (``needs_exact_strides``), unless a tag here says ``flexible_layout``.
 
     Returns:
         A decorator, which gives an ``Op``.
@@ -351,11 +346,15 @@ def op(name: str, kernel: Any) -> Callable[[Callable[..., Any]], Op]:
     if not isinstance(kernel, Kernel):
         raise ArgumentError(f"op: kernel: wanted a kernel, as kernels.f, given {show(kernel)}")
     _split(name)
-    return lambda function: register(name, kernel, function)
+    return lambda function: register(name, kernel, function, tags=tags)
 
 
 def register(
-    name: str, kernel: Any, function: Callable[..., Any], rules: tuple[Rule, ...] | None = None
+    name: str,
+    kernel: Any,
+    function: Callable[..., Any],
+    rules: tuple[Rule, ...] | None = None,
+    tags: Sequence[Any] = (),
 ) -> Op:
     """Registers an operator, in place of an older one of the same file.
 
@@ -364,6 +363,7 @@ def register(
         kernel: The kernel.
         function: Its parameters are what the operator takes; it makes the results.
         rules: How results are made, where that is known already.
+        tags: As for ``op``.
 
     Raises:
         ArgumentError: torch is not imported.
@@ -373,7 +373,7 @@ def register(
         raise ArgumentError("op: wanted torch to be imported, given a process without it")
     with _lock:
         _replace(name, kernel)
-        _ops[name] = made = Op(name, kernel, function, rules)
+        _ops[name] = made = Op(name, kernel, function, rules, tags)
     made.__doc__ = function.__doc__
     return made
 

@@ -42,6 +42,7 @@ class Signature:
         schema: As torch prints it, without the namespace.
         takes: Names of the arguments in order.
         places: One per argument of the kernel.
+        taken: Those of ``takes``, in its order.
         outputs: The kernel's arguments that are made by the operator.
         writes: Names of the arguments that it writes in place.
     """
@@ -51,6 +52,7 @@ class Signature:
     schema: str
     takes: tuple[str, ...]
     places: tuple[Place, ...]
+    taken: tuple[Place, ...]
     outputs: tuple[Argument, ...]
     writes: tuple[str, ...]
 
@@ -116,6 +118,7 @@ def signature_of(
         parts.append(_spell(known[given], letters))
     results = ", ".join("Tensor" for _ in outputs)
     result = results if len(outputs) == 1 else f"({results})"
+    by_taken = {place.argument.name: place for place in places}
     title = name.split("::")[1] + (f".{overload}" if overload else "")
     return Signature(
         name,
@@ -123,6 +126,7 @@ def signature_of(
         f"{title}({', '.join(parts)}) -> {result}",
         takes,
         tuple(places),
+        tuple(by_taken[given] for given in takes),
         outputs,
         tuple(given for given in takes if known[given].writes),
     )
