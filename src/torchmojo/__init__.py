@@ -31,6 +31,7 @@ from torchmojo.errors import (
     SignatureError,
     TorchmojoError,
     TorchmojoWarning,
+    WeightsError,
 )
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from torchmojo.bridge.share.leak import LeakCheck, leak_check
     from torchmojo.bridge.share.lender import share
     from torchmojo.library import Library, inline, load
+    from torchmojo.models.weights.open import open_weights
+    from torchmojo.models.weights.weights import Weights
     from torchmojo.ops.file import ops_from
     from torchmojo.ops.op import Op, op
 
@@ -76,6 +79,8 @@ __all__ = [
     "SignatureError",
     "TorchmojoError",
     "TorchmojoWarning",
+    "Weights",
+    "WeightsError",
     "__version__",
     "copies",
     "explain",
@@ -86,6 +91,7 @@ __all__ = [
     "load",
     "no_copies",
     "op",
+    "open_weights",
     "ops_from",
     "share",
 ]
@@ -99,6 +105,7 @@ _PLACES = {
     "Kernel": "torchmojo.bridge.kernel",
     "LeakCheck": "torchmojo.bridge.share.leak",
     "Library": "torchmojo.library",
+    "Weights": "torchmojo.models.weights.weights",
     "copies": "torchmojo.bridge.copy.ledger",
     "explain": "torchmojo.bridge.refuse.explain",
     "fallback": "torchmojo.bridge.copy.policy",
@@ -108,6 +115,7 @@ _PLACES = {
     "load": "torchmojo.library",
     "no_copies": "torchmojo.bridge.copy.policy",
     "op": "torchmojo.ops.op",
+    "open_weights": "torchmojo.models.weights.open",
     "ops_from": "torchmojo.ops.file",
     "share": "torchmojo.bridge.share.lender",
 }

@@ -29,6 +29,7 @@ __all__ = [
     "SignatureError",
     "TorchmojoError",
     "TorchmojoWarning",
+    "WeightsError",
 ]
 
 
@@ -114,6 +115,10 @@ class CopyError(TorchmojoError, RuntimeError):
 
 class LeakError(TorchmojoError, AssertionError):
     """Something is still held at the end of ``leak_check()``, or was freed twice."""
+
+
+class WeightsError(TorchmojoError, ValueError):
+    """A file of weights is damaged, hostile, of another kind, or does not fit the model."""
 
 
 class CopyWarning(TorchmojoWarning):

@@ -33,6 +33,10 @@ KEYS = {
         handle_ns from_dlpack_ns handle_ratio check_ns copy_ratio_min copy_transposed_ratio_1t
         copy_expanded_ratio_2t call_fallback_us
     """,
+    "load": """
+        load.ours_ms load.torch_load_ms load.torch_mmap_ms load.ours_ratio_torch_load
+        load.ours_ratio_torch_mmap load.ours_ratio_safe_open load.ours_rss load.digest_ratio
+    """,
     "soak": "soak_steps soak_refusals soak_deleters soak_growth_mib",
     "attention": """
         attention.f32_b1_s16_forward_mojo_us_1t attention.bf16_b2_s128_train_ratio_torch_2t
@@ -40,7 +44,7 @@ KEYS = {
     "filters": "gray_ms_mojo_1t blur_ms_mojo_2t sobel_ratio_torch_1t",
 }
 # Null where this machine cannot measure them: no peer, no compiler, no second core to itself.
-MAY_BE_NULL = ("tvm_ffi", "raw_c", "custom_op", "_2t", "check", "ctypes", "floor")
+MAY_BE_NULL = ("tvm_ffi", "raw_c", "custom_op", "_2t", "check", "ctypes", "floor", "safe")
 
 
 @pytest.mark.slow

@@ -37,6 +37,7 @@ BUILTINS = {
     "ReadOnlyError": ValueError,
     "ShapeError": ValueError,
     "SignatureError": TypeError,
+    "WeightsError": ValueError,
 }
 
 

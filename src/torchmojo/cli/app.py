@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 from torchmojo.cli import kernels, project
 from torchmojo.cli.cache import cache
 from torchmojo.cli.doctor import doctor
+from torchmojo.cli.weights import weights
 from torchmojo.errors import TorchmojoError
 
 __all__ = ["app", "main"]
@@ -81,6 +82,7 @@ app.command("show")(kernels.show)
 app.command("stub")(kernels.stub)
 app.command("build")(kernels.build)
 app.command("include")(kernels.include)
+app.command("weights")(weights)
 app.command("doctor")(doctor)
 app.add_typer(cache, name="cache")
 

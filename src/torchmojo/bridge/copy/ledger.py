@@ -101,7 +101,8 @@ def copies(reset: bool = False) -> list[Copied]:
 
 
 # A consumer's from_dlpack stands between an export and who asked for it.
-_BETWEEN = ("torchmojo.bridge.", "torchmojo.library", "torchmojo.ops.", "torch.", "numpy", "jax")
+_OURS = ("torchmojo.bridge.", "torchmojo.library", "torchmojo.models.", "torchmojo.ops.")
+_BETWEEN = (*_OURS, "torch.", "numpy", "jax")
 
 
 def place_of_caller() -> Place:

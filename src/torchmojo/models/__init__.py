@@ -1,0 +1,1 @@
+"""Model files: checked, mapped, and put under models without a copy."""
