@@ -71,3 +71,5 @@ def test_in_place_and_defaults(kernels, ns, checking):
     close(add(x, x, 3.0), 4 * x)
     with pytest.raises(torchmojo.KernelError, match="add: alpha is unlucky"):
         add(x, x, 13.0)
+    add.unregister()
+    scale_.unregister()

@@ -98,6 +98,8 @@ def look(spec: Spec, stack: Int) -> _Found:
     return found^
 
 
+# One copy in a library, not one a slot: compiling them took most of a build.
+@no_inline
 def pass_gate(number: Int, stack: Int, mut text: Int) -> Int:
     """Decides what a call at the autograd key has to do, and does it unless it is idle.
 

@@ -11,7 +11,7 @@ from torchmojo.toolchain.describe.imports import imports_of
 
 __all__ = ["SLOTS", "table_size", "write_operators"]
 
-SLOTS = 8
+SLOTS = 4
 """How many operators can be made of one kernel: functional, in place, out, and one more."""
 
 _HEAD = """\
