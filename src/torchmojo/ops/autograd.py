@@ -59,8 +59,10 @@ def make_function(op: Any) -> Callable[..., Any]:
     def forward(ctx: Any, layout: Sequence[int | None] | None, *flat: Any) -> Any:
         args = flat if layout is None else _nest(layout, flat)
         if transforms():
-            # A Function's forward is under no_grad, but an outer torch.func.grad records below.
-            with torch.enable_grad(), below():
+            # A Function's forward is under no_grad, but an outer torch.func.grad or jvp sees what
+            # happens below.
+            forward_mode = torch.autograd.forward_ad._set_fwd_grad_enabled
+            with torch.enable_grad(), forward_mode(True), below():
                 made = overload(*args)
         else:
             with below():
@@ -96,8 +98,18 @@ def make_function(op: Any) -> Callable[..., Any]:
         given = op.formula(Saved(values, needs), *grads)
         return (None, *_flatten(op, layout, _arrange(op, given, names)))
 
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        raise GradError(
+            f"{op.name}: wanted tensors without tangents, given some that have one: there is no "
+            "forward-mode formula; use torch.autograd.grad, torch.func.vjp or jacrev"
+        )
+
     # Not torch.autograd.Function: under torch.func this runs at one level of the transform already.
-    body = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+    body = {
+        "forward": staticmethod(forward),
+        "backward": staticmethod(backward),
+        "jvp": staticmethod(jvp),
+    }
     function: Any = type(op.title, (torch.autograd.function._SingleLevelFunction,), body)
     apply = function.apply
     functorch = torch._C._functorch
@@ -198,8 +210,8 @@ def refuse_in_place(title: str, signature: Any, args: Sequence[Any]) -> None:
                 )
     raise GradError(
         f"{title}: wanted arguments that autograd does not record, as it writes "
-        f"{', '.join(signature.writes)} in place, given one that requires grad; call it "
-        "under torch.no_grad()"
+        f"{', '.join(signature.writes)} in place, given one that requires grad or has a tangent; "
+        "call it under torch.no_grad()"
     )
 
 

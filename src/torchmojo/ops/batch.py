@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from torchmojo.ops.results import make_results
+
 __all__ = ["loop"]
 
 
@@ -23,6 +25,8 @@ def loop(op: Any) -> Callable[..., Any]:
                 f"{op.name}: wanted a batching rule for an operator that writes its arguments, "
                 f"given none; register one with @{op.title}.vmap"
             )
+        if info.batch_size == 0:
+            return _no_members(op, in_dims, args)
         results = []
         for i in range(info.batch_size):
             member = [_pick(arg, dim, i) for arg, dim in zip(args, in_dims, strict=True)]
@@ -34,6 +38,27 @@ def loop(op: Any) -> Callable[..., Any]:
         return stacked, (0,) * len(stacked)
 
     return rule
+
+
+def _no_members(op: Any, in_dims: tuple[Any, ...], args: tuple[Any, ...]) -> Any:
+    """Returns what there is of no member: the sizes that the fake function says, times 0."""
+    torch: Any = sys.modules["torch"]
+    one = [_widen(arg, dim) for arg, dim in zip(args, in_dims, strict=True)]
+    made = make_results(op, op.signature.complete(one))
+    results = tuple(torch.empty((0, *t.shape), dtype=t.dtype, device=t.device) for t in made)
+    if len(results) == 1:
+        return results[0], 0
+    return results, (0,) * len(results)
+
+
+def _widen(arg: Any, dim: Any) -> Any:
+    """Returns a tensor of the sizes and dtype of a member, where there is none."""
+    if isinstance(arg, (list, tuple)) and isinstance(dim, (list, tuple)):
+        return [_widen(a, d) for a, d in zip(arg, dim, strict=True)]
+    if dim is None:
+        return arg
+    sizes = [n for i, n in enumerate(arg.shape) if i != dim % arg.dim()]
+    return arg.new_empty(sizes)
 
 
 def _pick(arg: Any, dim: Any, index: int) -> Any:

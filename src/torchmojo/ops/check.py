@@ -30,7 +30,7 @@ def checked(op: Any, overload: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     def call(*args: Any) -> Any:
-        args = op.complete(args)
+        args = op.signature.complete(args)
         expected = _run_fake(op, args)
         made = overload(*args)
         given = made if isinstance(made, tuple) else (made,) * len(expected)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import threading
-import weakref
+from pathlib import Path
 from typing import Any
 
 from torchmojo.bridge.code import Code
 from torchmojo.bridge.refuse.refusal import mend
-from torchmojo.errors import LibraryError
+from torchmojo.contract import Contract
+from torchmojo.errors import LibraryError, NoDataError
 from torchmojo.ops import schema
 from torchmojo.ops.native import Native, handle_of, tensor_of
 from torchmojo.ops.rule import Rule
@@ -21,7 +22,8 @@ from torchmojo.toolchain.operators import SLOTS, build_operators, table_size
 __all__ = ["Glue", "glue_of", "take_error"]
 
 _texts = threading.local()
-_glues: weakref.WeakKeyDictionary[Any, Glue] = weakref.WeakKeyDictionary()
+_lock = threading.Lock()
+_glues: dict[tuple[int, int], Glue] = {}
 
 
 def glue_of(kernel: Any) -> Glue:
@@ -34,27 +36,29 @@ def glue_of(kernel: Any) -> Glue:
         CompilerNotFoundError: It is not compiled yet, and there is no compiler.
     """
     library = kernel._library
-    built = library._built
-    found = _glues.get(library)
-    if found is None or found.built is not built:
-        found = _glues[library] = Glue(library, built)
-    return found
+    path = build_operators(library._path, library._options, library._built)
+    facts = path.stat()
+    # The loader opens one file once, however many libraries of Python's it belongs to.
+    file = (facts.st_dev, facts.st_ino)
+    with _lock:
+        if file not in _glues:
+            _glues[file] = Glue(path, library._built.contract)
+        return _glues[file]
 
 
 class Glue:
-    """The operators' glue of one library as it was compiled at one time.
+    """The operators' glue in one file, as long as the process lives."""
 
-    Attributes:
-        built: The library's files.
-    """
+    def __init__(self, path: Path, contract: Contract) -> None:
+        """Loads it.
 
-    def __init__(self, library: Any, built: Any) -> None:
-        """Compiles or finds it, and loads it."""
-        self.built = built
-        path = build_operators(library._path, library._options, built)
-        self.native = Native(path, table_size(built.contract), self._refuse, self._record)
+        Args:
+            path: The shared library.
+            contract: Its kernels.
+        """
+        self.native = Native(path, table_size(contract), self._refuse, self._record)
         self._ops: dict[int, Any] = {}
-        self._numbers = {k.name: i for i, k in enumerate(built.contract.kernels)}
+        self._numbers = {k.name: i for i, k in enumerate(contract.kernels)}
 
     def add(self, op: Any, signature: Signature, rules: tuple[Rule, ...]) -> int:
         """Makes room for an overload of an operator.
@@ -111,6 +115,8 @@ class Glue:
         """Words a refusal, or mends the call; returns the address of a text, or 0."""
         try:
             op, signature = self._ops[number]
+            if code == Code.COUNT:  # the one cause here: a result was not made
+                _tell_memory(op, signature, values)
             given = {}
             for i, place in enumerate(signature.places):
                 word = values[i]
@@ -155,6 +161,22 @@ class Glue:
         except BaseException as error:
             return _keep_text(error)
         return 0
+
+
+def _tell_memory(op: Any, signature: Signature, values: Any) -> None:
+    """Raises for a result that torch could not make, with torch's own words where it has some."""
+    words = {place.argument.name: values[i] for i, place in enumerate(signature.places)}
+    args = []
+    for place in signature.taken:
+        word = words[place.argument.name]
+        if place.kind not in (schema.TENSOR, *schema.OPTIONAL):
+            word = ctypes.c_int64.from_address(word).value
+        if place.kind == schema.OPTIONAL_TENSOR:
+            args.append(tensor_of(word) if word else None)
+        else:
+            args.append(read_value(place.argument, place.kind, word))
+    op.function(*args)
+    raise NoDataError(f"{op.title}: wanted memory for its results, of which torch has none")
 
 
 def _keep_text(error: BaseException) -> int:

@@ -140,6 +140,11 @@ class Native:
         where = self.handle.torchmojo_table
         where.restype = ctypes.c_int64
         self._table = (ctypes.c_uint64 * (size // 8)).from_address(where())
+        if self._table[_VERSION]:
+            raise LibraryError(
+                f"op: {path}: wanted a library that Python fills, given one whose operators "
+                "torchmojo_register_operators has registered in this process"
+            )
         self._drop = self.handle.torchmojo_drop
         self._drop.argtypes = (ctypes.c_int64, ctypes.c_void_p)
         self._callbacks = (_Callback(refuse), _RecordCallback(record))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -13,11 +12,12 @@ from torchmojo.bridge.refuse.facts import show
 from torchmojo.errors import ArgumentError, LibraryError, SignatureError
 from torchmojo.ops.autograd import make_function, refuse_in_place, tensors_in
 from torchmojo.ops.batch import loop
+from torchmojo.ops.declaration import parameters_of, split_name, tags_of
 from torchmojo.ops.glue import Glue, glue_of, take_error
 from torchmojo.ops.library import Registration
 from torchmojo.ops.results import make_results
 from torchmojo.ops.rule import Rule, read_rule
-from torchmojo.ops.schema import Signature, out_signature_of, signature_of
+from torchmojo.ops.schema import TENSOR, Signature, out_signature_of, signature_of
 from torchmojo.toolchain.settings import read_settings
 
 __all__ = ["Op", "op", "register"]
@@ -47,10 +47,10 @@ class Op:
     ) -> None:
         """Registers the operator; use ``torchmojo.op``."""
         torch: Any = sys.modules["torch"]
-        namespace, title = _split(name)
-        takes = tuple(inspect.signature(function).parameters)
+        namespace, title = split_name(name)
+        takes, defaults = parameters_of(name, function)
         self.name, self.title, self.kernel, self.function = name, title, kernel, function
-        self.signature: Signature = signature_of(name, kernel.contract, takes)
+        self.signature: Signature = signature_of(name, kernel.contract, takes, defaults=defaults)
         if kernel.contract.returns and not kernel.contract.makes_tensor:
             raise SignatureError(
                 f"op: {name}: wanted a kernel that writes its results into MutTensors, or returns "
@@ -64,9 +64,12 @@ class Op:
         if kernel.contract.makes_tensor:
             self.why = "the kernel makes its result"
         elif rules is None:
-            rules, self.why = read_rule(function, len(self.signature.outputs))
+            plain = frozenset(
+                place.argument.name for place in self.signature.taken if place.kind == TENSOR
+            )
+            rules, self.why = read_rule(function, len(self.signature.outputs), plain)
         self.route = "python" if rules is None else "mojo"
-        self.tags = _tags(torch, tags)
+        self.tags = tags_of(tags)
         self._library: Any = torch.library.Library(namespace, "FRAGMENT")
         self._registrations: list[Registration] = []
         self._glue: Glue | None = None
@@ -87,17 +90,8 @@ class Op:
         self._batch = loop(self)
         torch.library.register_vmap(self.name, lambda *a: self._batch(*a), lib=self._library)
 
-    def complete(self, args: Sequence[Any]) -> tuple[Any, ...]:
-        """Appends the defaults at the end, which torch leaves out where it calls Python.
-
-        Args:
-            args: The operator's first arguments.
-        """
-        left = self.signature.takes[len(args) :]
-        return (*args, *(_default(self.kernel.arguments[name].argument) for name in left))
-
     def _fake(self, *args: Any) -> Any:
-        return _unwrap(make_results(self, self.complete(args)))
+        return _unwrap(make_results(self, self.signature.complete(args)))
 
     def _register(
         self, torch: Any, namespace: str, title: str, rules: tuple[Rule, ...] | None
@@ -119,15 +113,19 @@ class Op:
     ) -> None:
         """Puts the two native kernels of one overload into the dispatcher."""
         torch: Any = sys.modules["torch"]
-        if signature.writes:  # torch resolves these bits for results only
-            for key in ("Conjugate", "Negative"):
-                self._library.impl(title, torch.library.fallthrough_kernel, key)
+        self._take_bits(torch, title, signature)
         glue = self._glue
         assert glue is not None
         slot = glue.add(self, signature, rules)
         for key, kind in (("CPU", "boxed"), ("AutogradCPU", "gate")):
             function = glue.function(self.kernel, kind, slot)
             self._registrations.append(Registration(namespace, title, key, function))
+
+    def _take_bits(self, torch: Any, title: str, signature: Signature) -> None:
+        """Lets the kernel see lazy bits of what it writes: torch resolves those of results only."""
+        if signature.writes:
+            for key in ("Conjugate", "Negative"):
+                self._library.impl(title, torch.library.fallthrough_kernel, key)
 
     def _install_checked(
         self, torch: Any, namespace: str, title: str, rules: tuple[Rule, ...]
@@ -140,6 +138,7 @@ class Op:
         schema = self.signature.schema.replace(title, name, 1)
         self._library.define(schema, tags=self.tags)
         self._install(namespace, name, self.signature, rules)
+        self._take_bits(torch, title, self.signature)
         unchecked = getattr(getattr(torch.ops, namespace), name).default
         self._library.impl(title, checked(self, unchecked), "CPU")
         self._library.impl(title, self._autograd_in_python, "Autograd")
@@ -153,7 +152,7 @@ class Op:
 
     # -- calls -----------------------------------------------------------------------------------
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Calls the operator through torch's dispatcher.
 
         Raises what Python raised below it, of which torch itself hands on the text alone.
@@ -165,6 +164,10 @@ class Op:
             if found is None:
                 raise
             raise found from None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles as its name: the process that loads it has to register the operator too."""
+        return find, (self.name,)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Op:
         """Returns itself: torch has one operator of a name."""
@@ -186,7 +189,7 @@ class Op:
 
     def _in_python(self, *args: Any) -> Any:
         """Makes the results by calling the function, then calls the kernel."""
-        args = self.complete(args)
+        args = self.signature.complete(args)
         if self.kernel.contract.makes_tensor:
             return self.kernel(**dict(zip(self.signature.takes, args, strict=True)))
         results = make_results(self, args)
@@ -204,7 +207,7 @@ class Op:
         if (torch.is_grad_enabled() and any(t.requires_grad for t in given)) or any(
             _has_tangent(torch, t) for t in given
         ):
-            return self.record(self.signature, self.complete(args))
+            return self.record(self.signature, self.signature.complete(args))
         with torch._C._AutoDispatchBelowAutograd():
             return self.overload(*args)
 
@@ -228,6 +231,11 @@ class Op:
         Raises:
             ArgumentError: ``save`` names something else.
         """
+        if "needs" in self.signature.takes:
+            raise ArgumentError(
+                f"{self.name}: backward: wanted another name for the kernel's argument needs, "
+                "which a formula's ctx has already"
+            )
         known = (*self.tensor_names, *(a.name for a in self.signature.outputs))
         for name in save or ():
             if name not in known:
@@ -254,7 +262,11 @@ class Op:
         return rule
 
     def unregister(self) -> None:
-        """Takes the operator out of torch; calls of it fail by name afterwards."""
+        """Takes the operator out of torch; calls of this object fail by name afterwards.
+
+        No other thread may be calling it, and ``torch.ops.NS.NAME.default`` that somebody kept may
+        not be called any more: torch frees what it points to.
+        """
         with _lock:
             for registration in self._registrations:
                 registration.close()
@@ -278,39 +290,32 @@ class Op:
         return f"<operator {self.name.split('::')[0]}::{self.signature.schema}, {how}>"
 
 
-def _tags(torch: Any, given: Sequence[Any]) -> tuple[Any, ...]:
-    """Adds what is true of every kernel: traceable, and given the strides of eager mode."""
-    for tag in given:
-        if not isinstance(tag, torch.Tag):
-            raise ArgumentError(f"op: tags: wanted values of torch.Tag, given {show(tag)}")
-    made = (torch.Tag.pt2_compliant_tag, *given)
-    layouts = ("needs_exact_strides", "needs_contiguous_strides", "needs_fixed_stride_order")
-    names = {tag.name for tag in given}
-    if not names & {*layouts, "flexible_layout"}:
-        made += (torch.Tag.needs_exact_strides,)
-    return tuple(dict.fromkeys(made))
-
-
 def _unwrap(results: tuple[Any, ...]) -> Any:
     """Returns results as an operator does: nothing, one, or a tuple."""
     return (results[0] if len(results) == 1 else results) if results else None
 
 
-def _default(argument: Any) -> Any:
-    default = argument.default
-    return list(default) if isinstance(default, tuple) else default
+def find(name: str) -> Op:
+    """Returns a registered operator, for ``pickle``.
+
+    Args:
+        name: ``ns::name``.
+
+    Raises:
+        LibraryError: This process has not registered it.
+    """
+    found = _ops.get(name)
+    if found is None:
+        raise LibraryError(
+            f"op: {name}: wanted an operator that this process has registered, given none; "
+            "register it before unpickling what refers to it"
+        )
+    return found
 
 
 def _has_tangent(torch: Any, tensor: Any) -> bool:
     forward = torch.autograd.forward_ad
     return forward._current_level >= 0 and forward.unpack_dual(tensor).tangent is not None
-
-
-def _split(name: str) -> tuple[str, str]:
-    namespace, _, title = name.partition("::")
-    if not (namespace.isidentifier() and title.isidentifier()):
-        raise ArgumentError(f'op: name: wanted "namespace::name", given {name!r}')
-    return namespace, title
 
 
 def op(name: str, kernel: Any, *, tags: Sequence[Any] = ()) -> Callable[[Callable[..., Any]], Op]:
@@ -345,7 +350,7 @@ def op(name: str, kernel: Any, *, tags: Sequence[Any] = ()) -> Callable[[Callabl
     """
     if not isinstance(kernel, Kernel):
         raise ArgumentError(f"op: kernel: wanted a kernel, as kernels.f, given {show(kernel)}")
-    _split(name)
+    split_name(name)
     return lambda function: register(name, kernel, function, tags=tags)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torchmojo.contract import Argument, KernelContract
@@ -56,6 +57,15 @@ class Signature:
     outputs: tuple[Argument, ...]
     writes: tuple[str, ...]
 
+    def complete(self, args: Sequence[Any]) -> tuple[Any, ...]:
+        """Appends the defaults at the end, which torch leaves out where it calls Python.
+
+        Args:
+            args: The operator's first arguments.
+        """
+        left = [place.argument.default for place in self.taken[len(args) :]]
+        return (*args, *(list(d) if isinstance(d, tuple) else d for d in left))
+
 
 def signature_of(
     name: str,
@@ -64,6 +74,7 @@ def signature_of(
     *,
     overload: str = "",
     by_name: frozenset[str] = frozenset(),
+    defaults: Mapping[str, Any] | None = None,
 ) -> Signature:
     """Derives an operator's signature from a kernel's.
 
@@ -75,12 +86,16 @@ def signature_of(
             anything else that is not among them keeps the kernel's default.
         overload: Name of the overload.
         by_name: Arguments behind a ``*``.
+        defaults: Defaults that stand in place of the kernel's own.
 
     Raises:
         SignatureError: A name is none of the kernel's, an argument without default is missing, or
             a type has no place in a schema.
     """
-    known = {argument.name: argument for argument in contract.arguments}
+    known = {
+        argument.name: _with_default(name, argument, defaults or {})
+        for argument in contract.arguments
+    }
     for given in takes:
         if given not in known:
             raise SignatureError(
@@ -88,10 +103,10 @@ def signature_of(
                 f"given {given}"
             )
     outputs = tuple(
-        a for a in contract.arguments if a.kind == "tensor" and a.writes and a.name not in takes
+        a for a in known.values() if a.kind == "tensor" and a.writes and a.name not in takes
     )
     places = []
-    for argument in contract.arguments:
+    for argument in known.values():
         if argument in outputs:
             if argument.optional:
                 places.append(Place(argument, LEFT_OUT, 0))
@@ -132,6 +147,25 @@ def signature_of(
     )
 
 
+def _with_default(name: str, argument: Argument, defaults: Mapping[str, Any]) -> Argument:
+    """Returns an argument with the default that the operator's function has for it."""
+    if argument.name not in defaults:
+        return argument
+    default = defaults[argument.name]
+    default = tuple(default) if isinstance(default, list) else default
+    if default is None and not argument.optional:
+        raise SignatureError(
+            f"op: {name}: {argument.name}: wanted a default that {argument.type or 'a tensor'} "
+            "can be, given None"
+        )
+    if default is not None and argument.is_tensor:
+        raise SignatureError(
+            f"op: {name}: {argument.name}: wanted no default for a tensor but None, given "
+            f"{type(default).__name__}"
+        )
+    return replace(argument, default=default, required=False)
+
+
 def out_signature_of(contract: KernelContract, signature: Signature) -> Signature:
     """Derives the overload ``out``, which takes the results by name.
 
@@ -141,7 +175,15 @@ def out_signature_of(contract: KernelContract, signature: Signature) -> Signatur
     """
     outs = tuple(argument.name for argument in signature.outputs)
     takes = (*signature.takes, *outs)
-    return signature_of(signature.name, contract, takes, overload="out", by_name=frozenset(outs))
+    kept = {p.argument.name: p.argument.default for p in signature.taken if not p.argument.required}
+    return signature_of(
+        signature.name,
+        contract,
+        takes,
+        overload="out",
+        by_name=frozenset(outs),
+        defaults=kept,
+    )
 
 
 def _kind(argument: Argument) -> int:
@@ -184,6 +226,16 @@ def _default(argument: Argument) -> str:
         return "None"
     if isinstance(value, bool):
         return str(value)
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise SignatureError(
+            f"op: {argument.name}: wanted a default that 64 bits with a sign can hold, as torch's "
+            f"schemas have, given {value}"
+        )
+    if isinstance(value, tuple) and argument.optional:
+        raise SignatureError(
+            f"op: {argument.name}: wanted None, or no default: torch's schemas hold no default of "
+            f"an optional list, given {list(value)}"
+        )
     if isinstance(value, tuple):
         return "[" + ", ".join(str(item) for item in value) + "]"
     if isinstance(value, str):

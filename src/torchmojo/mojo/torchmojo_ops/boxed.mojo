@@ -94,6 +94,7 @@ struct Boxed[arguments: Int]:
         Returns:
             False where torch has no memory for a result.
         """
+        var made = True
         comptime for i in range(most):
             var kind = self.spec.kind(i)
             var place = self.spec.place(i)
@@ -101,7 +102,7 @@ struct Boxed[arguments: Int]:
             if kind == Kind.OUTPUT:
                 value = allocate(self.stack, place)
                 if value == 0:
-                    return False
+                    made = False  # Python reads the other values for its words
             elif kind == Kind.TENSOR:
                 value = word(self.stack, 8 * place)
             elif kind == Kind.OPTIONAL_TENSOR:
@@ -120,7 +121,7 @@ struct Boxed[arguments: Int]:
             if value == 0 and kind != Kind.LEFT_OUT:
                 value = table()
             slots[i] = _object(value)
-        return True
+        return made
 
     @always_inline
     def tensor(

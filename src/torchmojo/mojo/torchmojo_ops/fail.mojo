@@ -48,6 +48,8 @@ def keep_refusal(spec: Spec, code: Int, argument: Int, detail: Int) -> Int:
 
 def _reason(code: Int) -> StaticString:
     """Returns what is wrong, with a NUL behind it."""
+    if code == Code.COUNT:
+        return "torch has no memory for a result\0"
     if code == Code.NO_DATA:
         return "it has less memory than its shape says\0"
     if code == Code.LAYOUT_KIND:
