@@ -186,6 +186,42 @@ def test_without_torchmojo(built):
     ]
 
 
+BOTH = """
+import ctypes, sys, torch, torchmojo
+
+def register():
+    library = ctypes.CDLL(sys.argv[1] + "/operators.so")
+    library.torchmojo_register_operators.restype = ctypes.c_char_p
+    return library.torchmojo_register_operators()
+
+def load():
+    try:
+        return torchmojo.ops_from(sys.argv[1], namespace="mjboth")
+    except torchmojo.LibraryError as error:
+        return str(error)
+
+first, second = (register, load) if sys.argv[2] == "register" else (load, register)
+first()
+print(second())
+print(torch.ops.mjbuilt.count(torch.ones(4)).tolist() if first is register else
+      torch.ops.mjboth.count(torch.ones(4)).tolist())
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "text"),
+    [
+        ("register", "given one whose operators torchmojo_register_operators has registered"),
+        ("load", "the operators of this library are registered already"),
+    ],
+)
+def test_one_folder_in_both_ways(built, first, text):
+    """Two owners of one table would call each other's kernels."""
+    told, counted = run(BOTH, built, first).splitlines()
+    assert text in told
+    assert counted == "[4, 4, 4]"
+
+
 def test_what_it_refuses(built, tmp_path):
     """No torch in the process, another version of torch, a library without a registry."""
     without_torch = ALONE.replace(", torch", "")
