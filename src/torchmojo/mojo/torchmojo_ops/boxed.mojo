@@ -141,9 +141,7 @@ struct Boxed[arguments: Int]:
             return acquire_plain(
                 self.doors, handle, record, self.blocks, writes, rank, layout, parts
             )
-        return acquire_handle(
-            self.doors, handle, record, self.blocks, writes, rank, layout, parts
-        )
+        return acquire_handle(self.doors, handle, record, self.blocks, writes, rank, layout, parts)
 
     @always_inline
     def _made(self, handle: Int) -> Bool:
