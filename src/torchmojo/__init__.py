@@ -25,6 +25,7 @@ from torchmojo.errors import (
     LayoutError,
     LeakError,
     LibraryError,
+    ModelError,
     NoDataError,
     ReadOnlyError,
     ShapeError,
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from torchmojo.bridge.share.leak import LeakCheck, leak_check
     from torchmojo.bridge.share.lender import share
     from torchmojo.library import Library, inline, load
+    from torchmojo.models.model import Model
+    from torchmojo.models.prepared.prepare import prepare
     from torchmojo.ops.file import ops_from
     from torchmojo.ops.op import Op, op
 
@@ -69,6 +72,8 @@ __all__ = [
     "LeakError",
     "Library",
     "LibraryError",
+    "Model",
+    "ModelError",
     "NoDataError",
     "Op",
     "ReadOnlyError",
@@ -87,6 +92,7 @@ __all__ = [
     "no_copies",
     "op",
     "ops_from",
+    "prepare",
     "share",
 ]
 
@@ -99,6 +105,7 @@ _PLACES = {
     "Kernel": "torchmojo.bridge.kernel",
     "LeakCheck": "torchmojo.bridge.share.leak",
     "Library": "torchmojo.library",
+    "Model": "torchmojo.models.model",
     "copies": "torchmojo.bridge.copy.ledger",
     "explain": "torchmojo.bridge.refuse.explain",
     "fallback": "torchmojo.bridge.copy.policy",
@@ -109,6 +116,7 @@ _PLACES = {
     "no_copies": "torchmojo.bridge.copy.policy",
     "op": "torchmojo.ops.op",
     "ops_from": "torchmojo.ops.file",
+    "prepare": "torchmojo.models.prepared.prepare",
     "share": "torchmojo.bridge.share.lender",
 }
 

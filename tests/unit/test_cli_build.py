@@ -17,7 +17,9 @@ import torchmojo
 from torchmojo.cli import app
 from torchmojo.errors import CompileError, LibraryError
 from torchmojo.toolchain.compile.compiler import find_compiler
-from torchmojo.toolchain.export import elf, export, folder, manifest, read, target
+from torchmojo.toolchain.export import elf, folder, manifest, target
+from torchmojo.toolchain.export.folder import export
+from torchmojo.toolchain.export.manifest import read
 from torchmojo.toolchain.library import Options
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="built folders are for Linux")

@@ -101,7 +101,15 @@ def copies(reset: bool = False) -> list[Copied]:
 
 
 # A consumer's from_dlpack stands between an export and who asked for it.
-_BETWEEN = ("torchmojo.bridge.", "torchmojo.library", "torchmojo.ops.", "torch.", "numpy", "jax")
+_BETWEEN = (
+    "torchmojo.bridge.",
+    "torchmojo.library",
+    "torchmojo.ops.",
+    "torchmojo.models.",
+    "torch.",
+    "numpy",
+    "jax",
+)
 
 
 def place_of_caller() -> Place:

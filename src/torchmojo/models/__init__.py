@@ -1,0 +1,1 @@
+"""Models: weights that are mapped, models that are compiled ahead, and their way into memory."""
