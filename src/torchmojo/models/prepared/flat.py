@@ -1,12 +1,13 @@
 """Writes ``model.flat``: what a program without a JSON parser needs to run a prepared model.
 
-One fact a line, words separated by one space, no word empty, no word with a space in it. The last
-line is ``end`` and the number of lines before it, so that a file that was cut off shows.
+One fact a line, words separated by one space; the path of libtorch is the rest of its line. The
+last line is ``end`` and the number of lines before it, so that a file that was cut off shows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from torchmojo.dtypes import BY_NAME
@@ -22,6 +23,7 @@ def flat_text(
     constants: Mapping[str, str],
     stored: Mapping[str, Stored],
     lengths: Mapping[str, int],
+    libtorch: Path,
 ) -> str:
     """Returns the text of the index.
 
@@ -30,16 +32,18 @@ def flat_text(
         constants: The library's name for each weight, and the program's.
         stored: Where each weight lies, by the program's name.
         lengths: Bytes of the library and the file of weights.
+        libtorch: Where this process has libtorch; a program that finds no other tries it there.
 
     Returns:
-        Lines: ``torchmojo-model``, ``torch``, ``threads``, ``file``, ``cpu``, ``calls``,
-        ``constant NAME DTYPE OFFSET NBYTES RANK SIZES STRIDES``, ``input NAME DTYPE RANK SIZES
-        ORDER`` and ``output NAME DTYPE RANK``, with dtypes as torch's numbers. A size that varies
-        is ``NAME:LEAST:MOST``.
+        Lines: ``torchmojo-model``, ``torch``, ``libtorch``, ``threads``, ``file``, ``cpu``,
+        ``calls``, ``constant NAME DTYPE OFFSET NBYTES RANK SIZES STRIDES``,
+        ``input NAME DTYPE RANK SIZES ORDER`` and ``output NAME DTYPE RANK``, with dtypes as torch's
+        numbers. A size that varies is ``NAME:LEAST:MOST``.
     """
     lines = [
         f"torchmojo-model {FLAT_FORMAT}",
         f"torch {manifest['versions']['torch']}",
+        f"libtorch {libtorch}",
         f"threads {manifest['threads']}",
         *(f"file {name} {nbytes}" for name, nbytes in lengths.items()),
         *(f"cpu {feature}" for feature in manifest["cpu"]["features"]),

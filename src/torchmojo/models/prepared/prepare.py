@@ -116,13 +116,20 @@ def _write(work: Path, manifest: dict[str, Any], compiled: Compiled) -> None:
         name: _entry(own, stored[name]) for own, name in compiled.constants.items()
     }
     lengths = {name: (work / name).stat().st_size for name in (names.LIBRARY, names.WEIGHTS)}
-    text = flat_text(manifest, compiled.constants, stored, lengths)
+    text = flat_text(manifest, compiled.constants, stored, lengths, _libtorch())
     (work / names.FLAT).write_text(text, "utf-8")
     manifest["files"] = {
         path.name: {"sha256": digest(path), "nbytes": path.stat().st_size}
         for path in sorted(work.iterdir())
     }
     (work / names.MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", "utf-8")
+
+
+def _libtorch() -> Path:
+    """Returns the library that this process runs."""
+    import torch
+
+    return Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
 
 
 def _called(calls: bytes | None) -> list[str]:
