@@ -8,8 +8,7 @@ from std.sys import argv
 from std.utils import IndexList
 
 from torchmojo import Layout, MutTensor, OwnedTensor, Tensor, TensorView, parallel_for
-from torchmojo.model import Model, Outputs
-from torchmojo.model.system import Mapping
+from torchmojo.model import Mapping, Model, Outputs
 
 comptime F32 = DType.float32
 
@@ -17,11 +16,10 @@ comptime F32 = DType.float32
 def fill(mut owner: OwnedTensor[F32, 2], path: String) raises:
     var file = Mapping(path)
     var view = owner.view()
-    var numbers = Pointer[Float32, MutUntrackedOrigin](unsafe_from_address=file.address)
+    var numbers = file.view[F32, 2](IndexList[2](view.dim(0), view.dim(1)))
     for i in range(view.dim(0)):
         for j in range(view.dim(1)):
-            view[i, j] = numbers[unsafe_offset=i * view.dim(1) + j]
-    _ = file^  # mapped until here
+            view[i, j] = numbers[i, j]
 
 
 def image_of(

@@ -3,3 +3,4 @@
 from torchmojo.model.index import InputSpec, OutputSpec
 from torchmojo.model.model import Model
 from torchmojo.model.outputs import Outputs
+from torchmojo.model.system import Mapping

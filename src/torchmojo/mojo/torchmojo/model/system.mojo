@@ -2,8 +2,12 @@
 
 from std.ffi import external_call
 from std.memory import Pointer
-from std.os import getenv
-from std.sys import CompilationTarget
+from std.sys import CompilationTarget, size_of
+from std.utils import IndexList
+
+from torchmojo.layout import Layout
+from torchmojo.trap import Trap
+from torchmojo.view import TensorView
 
 # `open` itself cannot be called: Mojo's standard library declares it otherwise.
 comptime _HERE = Int32(-2) if CompilationTarget.is_macos() else Int32(-100)
@@ -62,6 +66,40 @@ struct Mapping(Movable):
         """Gives the memory back."""
         if self.address != 0:
             _ = external_call["munmap", Int32](self.address, self.length)
+
+    def view[
+        dtype: DType, rank: Int
+    ](self, shape: IndexList[rank]) raises -> TensorView[
+        False, dtype, rank, "", Layout.ROW_MAJOR, origin_of(self)
+    ]:
+        """Lends the file's bytes as a tensor; the view cannot outlive the mapping.
+
+        Parameters:
+            dtype: What the file holds, in this machine's byte order.
+            rank: Number of axes.
+
+        Args:
+            shape: Sizes; together they are the whole file.
+
+        Returns:
+            A view for reading; nothing is copied.
+
+        Raises:
+            Error: The file has another number of bytes.
+        """
+        var count = 1
+        var strides = IndexList[rank]()
+        comptime for k in range(rank):
+            strides[rank - 1 - k] = count
+            count *= shape[rank - 1 - k]
+        var bytes = count * size_of[Scalar[dtype]]()
+        if bytes != self.length:
+            raise Error(t"Mapping: wanted a file of {bytes} bytes, given {self.length}")
+        # A file without bytes is not mapped; its view is never read.
+        var data = Pointer[Scalar[dtype], origin_of(self)](
+            unsafe_from_address=self.address if self.address != 0 else 64
+        )
+        return {data, shape, strides, Trap(0)}
 
     def text(self) -> String:
         """Copies all bytes into a text.
