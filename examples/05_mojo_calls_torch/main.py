@@ -101,7 +101,7 @@ def pixels_of(path):
     """Cut the middle out of a photograph: uint8 [224, 224, 3]."""
     image = Image.open(path).convert("RGB")
     scale = RESIZED / min(image.size)
-    width, height = (int(side * scale) for side in image.size)
+    width, height = (round(side * scale) for side in image.size)
     image = image.resize((width, height), Image.Resampling.BILINEAR)
     left, top = round((width - SIZE) / 2), round((height - SIZE) / 2)
     image = image.crop((left, top, left + SIZE, top + SIZE))

@@ -119,7 +119,7 @@ def _export(model: Any, inputs: tuple[Any, ...], dynamic: Any) -> Any:
     """Exports a module, or converts a scripted one."""
     import torch
 
-    if model.training:
+    if getattr(model, "training", False):  # a frozen script has no such mode
         raise ArgumentError(
             "prepare: model: wanted one in evaluation mode, given one in training mode; call "
             "model.eval() first"

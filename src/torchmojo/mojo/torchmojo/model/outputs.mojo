@@ -100,11 +100,7 @@ struct Outputs(Movable, Sized):
             Error: There is no such tensor, or its dtype or rank is another.
         """
         var handle = self._at(index)
-        var given = self._torch.dtype(handle)
-        if given != _torch_dtype(dtype):
-            raise Error(
-                t"Outputs: {index}: wanted {dtype}, given a tensor of torch's dtype {given}"
-            )
+        var data = self.tensor_data[dtype](index)
         if self._torch.rank(handle) != rank:
             raise Error(t"Outputs: {index}: wanted {rank} axes, given {self._torch.rank(handle)}")
         var shape = IndexList[rank]()
@@ -112,12 +108,39 @@ struct Outputs(Movable, Sized):
         comptime for axis in range(rank):
             shape[axis] = self._torch.size(handle, axis)
             strides[axis] = self._torch.stride(handle, axis)
+        return {data, shape, strides, Trap(0)}
+
+    def tensor_data[
+        dtype: DType
+    ](self, index: Int) raises -> Pointer[Scalar[dtype], origin_of(self)]:
+        """Lends the address of a tensor's first element.
+
+        Parameters:
+            dtype: Its element type.
+
+        Args:
+            index: Its place, from 0.
+
+        Returns:
+            A pointer of this value's origin.
+
+        Raises:
+            Error: There is no such tensor, or its dtype is another.
+
+        Safety: the pointer is good within the tensor's memory, which has no gaps where it came from
+            torch's compiler.
+        """
+        var handle = self._at(index)
+        var given = self._torch.dtype(handle)
+        if given != _torch_dtype(dtype):
+            raise Error(
+                t"Outputs: {index}: wanted {dtype}, given a tensor of torch's dtype {given}"
+            )
+        # A tensor without elements has no memory; nothing of it is ever read.
         var address = self._torch.data(handle)
-        # A tensor without elements has no memory; its view is never read.
-        var data = Pointer[Scalar[dtype], origin_of(self)](
+        return Pointer[Scalar[dtype], origin_of(self)](
             unsafe_from_address=address if address != 0 else 64
         )
-        return {data, shape, strides, Trap(0)}
 
     def _at(self, index: Int) raises -> Int:
         if index < 0 or index >= len(self._handles):
