@@ -33,6 +33,10 @@ KEYS = {
         handle_ns from_dlpack_ns handle_ratio check_ns copy_ratio_min copy_transposed_ratio_1t
         copy_expanded_ratio_2t call_fallback_us
     """,
+    "coldstart": """
+        mojo_total_ms script_total_ms script_load_first_ms prepared_load_first_ms first_ms steady_ms
+        ratio_mojo ratio_prepared ratio_steady ratio_call
+    """,
     "soak": "soak_steps soak_refusals soak_deleters soak_growth_mib",
     "filters": "gray_ms_mojo_1t blur_ms_mojo_2t sobel_ratio_torch_1t",
 }

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torchmojo.bridge.copy.ledger import CopyReason
     from torchmojo.bridge.refuse.facts import Facts
 
-__all__ = ["Input", "fit"]
+__all__ = ["Input", "fit", "quick_check"]
 
 
 class Input:
@@ -32,11 +32,11 @@ class Input:
     """
 
     __slots__ = (
-        "_dtype",
         "_is_grad_enabled",
         "_plain",
-        "_sizes",
         "_strides",
+        "dtype",
+        "fixed",
         "name",
         "order",
         "short",
@@ -53,10 +53,10 @@ class Input:
         self.sizes = sizes
         self.order = order
         self.short = BY_NAME[dtype].short
-        self._dtype = getattr(torch, dtype)
+        self.dtype = getattr(torch, dtype)
         # None never equals a tensor's: sizes that vary take the longer way.
         fixed = all(isinstance(size, int) for size in sizes)
-        self._sizes = tuple(sizes) if fixed else None
+        self.fixed: Any = tuple(sizes) if fixed else None
         self._strides = self.strides_for(sizes) if fixed else None
         self._plain = (torch.Tensor, torch.nn.Parameter)
         self._is_grad_enabled = torch.is_grad_enabled
@@ -69,8 +69,8 @@ class Input:
         """
         return (
             type(value) in self._plain
-            and value.dtype is self._dtype
-            and value.shape == self._sizes
+            and value.dtype is self.dtype
+            and value.shape == self.fixed
             and value.stride() == self._strides
             and value.is_cpu
             and not value.requires_grad
@@ -130,8 +130,8 @@ class Input:
                 GradError, found, "a prepared model computes no gradient: call it under no_grad"
             )
         rule = policy_for(None, self.name)
-        if value.dtype is not self._dtype and not rule.dtype:
-            self._refuse(DTypeError, found, f"call .to(torch.{str(self._dtype)[6:]})")
+        if value.dtype is not self.dtype and not rule.dtype:
+            self._refuse(DTypeError, found, f"call .to(torch.{str(self.dtype)[6:]})")
         if value.device.type != "cpu" and not rule.device:
             self._refuse(DeviceError, found, "call .cpu()")
         strides = self.strides_for(value.shape)
@@ -167,7 +167,7 @@ class Input:
         """Returns why a value cannot be read as it lies, or None."""
         from torchmojo.bridge.copy.ledger import CopyReason
 
-        if value.dtype is not self._dtype:
+        if value.dtype is not self.dtype:
             return CopyReason.DTYPE
         if value.device.type != "cpu":
             return CopyReason.DEVICE
@@ -203,9 +203,50 @@ class Input:
                 'torchmojo.fallback("copy") copies without this warning, "error" refuses'
             )
             announce("Model", self.name, reason, text, place)
-        copy = torch.empty_strided(tuple(value.shape), strides, dtype=self._dtype).copy_(value)
+        copy = torch.empty_strided(tuple(value.shape), strides, dtype=self.dtype).copy_(value)
         count("Model", self.name, reason, copy.numel() * copy.element_size(), place)
         return copy
+
+
+def quick_check(inputs: Sequence[Input]) -> Any:
+    """Returns a function that tells whether values are exactly what was asked for.
+
+    It may say no to some that are: then `fit` looks closer. It never says yes wrongly: it compares
+    type, dtype, device, sizes, strides, requires_grad and the dispatch keys, of which conj and neg
+    bits are two.
+
+    Args:
+        inputs: What the model asks for.
+    """
+    import torch
+
+    sizes = [spec.fixed for spec in inputs]
+    try:
+        from torch._C._dynamo.guards import TensorGuards  # what torch.compile checks inputs with
+
+        if None in sizes:
+            return _nothing
+        examples = [
+            torch.empty_strided(s.fixed, s.strides_for(s.fixed), dtype=s.dtype) for s in inputs
+        ]
+        strides = [list(example.stride()) for example in examples]
+        guards = TensorGuards(
+            *examples,
+            dynamic_dims_sizes=[list(size) for size in sizes],
+            dynamic_dims_strides=strides,
+        )
+        if guards.check(*examples) is True:
+            return guards.check
+    except (ImportError, TypeError, RuntimeError):  # private to torch: another one may lack it
+        pass
+    return lambda *values: all(
+        spec.takes(value) for spec, value in zip(inputs, values, strict=True)
+    )
+
+
+def _nothing(*values: Any) -> bool:
+    """Says no: sizes that vary are looked at one by one."""
+    return False
 
 
 def fit(inputs: Sequence[Input], values: Sequence[Any]) -> tuple[Any, ...]:
@@ -218,5 +259,8 @@ def fit(inputs: Sequence[Input], values: Sequence[Any]) -> tuple[Any, ...]:
     Raises:
         TorchmojoError: See `torchmojo.Model`.
     """
+    if len(values) != len(inputs):
+        wanted = ", ".join(spec.name for spec in inputs)
+        raise ArgumentError(f"Model: wanted {len(inputs)} inputs ({wanted}), given {len(values)}")
     named: dict[str, int] = {}
     return tuple(spec.check(value, named) for spec, value in zip(inputs, values, strict=True))

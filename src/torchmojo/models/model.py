@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from torchmojo.errors import ArgumentError, ModelError
-from torchmojo.models.fit import Input, fit
+from torchmojo.models.fit import Input, fit, quick_check
 from torchmojo.models.mapped import map_file, tensors_in
 from torchmojo.models.prepared import manifest as names
 from torchmojo.models.sealed import sealed
@@ -74,6 +74,8 @@ class Model:
             tensors_in(mapping, self.manifest["weights"], str(self.folder))
         )
         self._inputs = tuple(Input(**entry) for entry in self.manifest["inputs"])
+        self._count = len(self._inputs)
+        self._are_right = quick_check(self._inputs)
         self._pack = _packer(self.manifest["result"])
         _find_operators(self.manifest["calls"])
         try:
@@ -124,15 +126,8 @@ class Model:
             NoDataError: It has no memory: a fake or meta tensor.
             ShapeError: Rank or a size differs, or two sizes of one name.
         """
-        if len(inputs) != len(self._inputs):
-            wanted = ", ".join(spec.name for spec in self._inputs)
-            raise ArgumentError(
-                f"Model: wanted {len(self._inputs)} inputs ({wanted}), given {len(inputs)}"
-            )
-        for spec, value in zip(self._inputs, inputs, strict=False):
-            if not spec.takes(value):
-                inputs = fit(self._inputs, inputs)
-                break
+        if len(inputs) != self._count or not self._are_right(*inputs):
+            inputs = fit(self._inputs, inputs)
         try:
             return self._pack(self._run(inputs))
         except RuntimeError as error:
