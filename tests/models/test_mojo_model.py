@@ -171,6 +171,8 @@ def edited(folder, pattern, text, count=1):
         (r"^(constant first_bias .*) 1$", r"\1 9000000000000000000", "wanted sizes within 32 byt"),
         (r"^constant first_bias .*\n", "constant other 6 64 4 0\n", "cannot bind the weights"),
         (r"^output .*\n", "", "was cut off"),
+        (r"^output .*\n", "cpu sse2\n", "wanted an index of 3 outputs, given one of 2"),
+        (r"^input y .*\n", "cpu sse2\n", "wanted an index of 3 inputs, given one of 2"),
     ],
 )
 def test_a_damaged_index_is_refused(call, copy, pattern, text, message):

@@ -304,6 +304,16 @@ def test_a_weight_too_few_is_refused(copy):
         torchmojo.Model(copy)
 
 
+@pytest.mark.parametrize("kind", ["inputs", "outputs"])
+def test_an_input_or_output_too_few_is_refused(copy, kind):
+    """The library itself would end the process."""
+    edit(copy, lambda manifest: manifest[kind].pop())
+    with pytest.raises(
+        torchmojo.ModelError, match=f"wanted a manifest of 3 {kind}, given one of 2"
+    ):
+        torchmojo.Model(copy)
+
+
 def test_a_library_that_is_no_library_is_refused(copy):
     (copy / "model.so").write_bytes(b"x" * 100)
     digest = hashlib.sha256(b"x" * 100).hexdigest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ from torchmojo.models.fit import Input, fit, quick_check
 from torchmojo.models.mapped import map_file, tensors_in
 from torchmojo.models.prepared import manifest as names
 from torchmojo.models.sealed import sealed
+from torchmojo.models.unlocked import Unlocked, choose
 
 __all__ = ["Model"]
 
@@ -20,7 +22,8 @@ __all__ = ["Model"]
 class Model:
     """A prepared model: checked, its weights mapped and bound without a copy, ready to be called.
 
-    Calls may come from several threads; each is computed by torch's threads. No gradient is
+    Calls may come from several threads; each is computed by torch's threads, and calls that take
+    longer than 50 µs do so without Python's lock, from the fourth on. No gradient is
     computed. The weights stay in the file's pages, which all processes share that run the model.
 
     Attributes:
@@ -81,17 +84,48 @@ class Model:
         try:
             with sealed(code, calls) as path:
                 self._runner = AOTIModelContainerRunnerCpu(path, instances)
+                library = ctypes.CDLL(path)  # the same: it is loaded already
+            self._check_counts(library)
             entries = self.manifest["weights"]
             constants = {entries[name]["constant"]: t for name, t in self.weights.items()}
             self._runner.update_constant_buffer(constants, False, True, True)
         except RuntimeError as error:
             raise ModelError(f"Model: {self.folder}: torch cannot load it: {error}") from error
         self._run = self._runner.run
+        if calls is None:  # else torch's loader alone can run it
+            outputs = len(self.manifest["outputs"])
+            self._run = choose(
+                self._run,
+                lambda: Unlocked(library, constants, instances, outputs),
+                self._settle,
+                any(spec.fixed is None for spec in self._inputs),
+            )
+
+    def _settle(self, run: Any) -> None:
+        self._run = run
 
     def _bytes(self, name: str, verify: bool) -> bytes:
         data = names.read_file(self.folder, name)
         self._check(name, data, verify)
         return data
+
+    def _check_counts(self, library: ctypes.CDLL) -> None:
+        """Compares inputs and outputs with what the library has; it ends a process over others."""
+        handle, count = ctypes.c_void_p(), ctypes.c_size_t()
+        library.AOTInductorModelContainerCreateWithDevice(
+            ctypes.byref(handle), ctypes.c_size_t(1), b"cpu", None
+        )
+        wanted = {}
+        for kind in ("Inputs", "Outputs"):
+            getattr(library, f"AOTInductorModelContainerGetNum{kind}")(handle, ctypes.byref(count))
+            wanted[kind.lower()] = count.value
+        library.AOTInductorModelContainerDelete(handle)
+        for kind, number in wanted.items():
+            if (given := len(self.manifest[kind])) != number:
+                raise ModelError(
+                    f"Model: {self.folder}: wanted a manifest of {number} {kind}, given one of "
+                    f"{given}; prepare the model again"
+                )
 
     def _check(self, name: str, data: Any, verify: bool) -> None:
         """Compares bytes with what the manifest says of them."""

@@ -93,7 +93,9 @@ struct Model(Movable):
         _check_length(folder, index, "model.so", Mapping(folder + "/model.so").length)
         var path = torch if torch.byte_length() > 0 else getenv("TORCHMOJO_TORCH_LIB")
         var functions = Torch.of(open_torch(path, index))
-        var container = Container(open_library(folder + "/model.so", False), instances)
+        var library = open_library(folder + "/model.so", False)
+        var container = Container(library, instances)
+        container.check_counts(library, len(index.inputs), len(index.outputs))
         var weights = _Tensors(functions)
         var names = List[String]()
         for i in range(len(index.constants)):

@@ -256,6 +256,24 @@ struct Container(Movable):
             var function = self._delete
             _ = Pointer(to=function).unsafe_bitcast[_Delete]()[](self._handle)
 
+    def check_counts(self, library: Int, inputs: Int, outputs: Int) raises:
+        """Refuses an index that names other numbers; the library ends a process that gives them.
+
+        Args:
+            library: The model's.
+            inputs: How many inputs the index names.
+            outputs: How many outputs it names.
+
+        Raises:
+            Error: The library has another number of them.
+        """
+        var has = _ask(symbol(library, "AOTInductorModelContainerGetNumInputs"), self._handle)
+        if has != inputs:
+            raise Error(t"Model: wanted an index of {has} inputs, given one of {inputs}")
+        has = _ask(symbol(library, "AOTInductorModelContainerGetNumOutputs"), self._handle)
+        if has != outputs:
+            raise Error(t"Model: wanted an index of {has} outputs, given one of {outputs}")
+
     def bind(self, pairs: List[Int]) raises:
         """Binds weights; their memory stays the caller's.
 
