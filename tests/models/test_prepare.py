@@ -1,6 +1,7 @@
 """What `prepare` takes and refuses, up to the compiler; and that it leaves nothing half-written."""
 
 import json
+import os
 import subprocess
 import sys
 import zipfile
@@ -179,6 +180,16 @@ def test_a_folder_with_other_files_stays(without_compiler, tmp_path):
     with pytest.raises(FileExistsError, match="wanted a folder, given a file"):
         torchmojo.prepare(Double().eval(), torch.zeros(3), tmp_path / "mine.txt")
     assert without_compiler == []
+
+
+def test_who_may_read_it_is_the_users_choice(without_compiler, tmp_path):
+    before = os.umask(0o027)
+    try:
+        torchmojo.prepare(Double().eval(), torch.zeros(3), tmp_path / "out")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "out").stat().st_mode & 0o777 == 0o750
+    assert (tmp_path / "out" / "model.so").stat().st_mode & 0o777 == 0o640
 
 
 def test_an_earlier_model_is_replaced_whole(without_compiler, tmp_path):

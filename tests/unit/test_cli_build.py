@@ -131,7 +131,7 @@ def test_building_twice_gives_the_same_bytes(made, tmp_path):
 
 
 def test_files_are_readable_for_others(made):
-    mask = folder._umask()
+    mask = folder.umask()
     assert made.stat().st_mode & 0o777 == 0o755 & ~mask
     assert {path.stat().st_mode & 0o777 for path in made.iterdir()} == {0o644 & ~mask}
 

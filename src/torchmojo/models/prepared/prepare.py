@@ -17,6 +17,7 @@ from torchmojo.models.prepared.compiled import Compiled, compile_program
 from torchmojo.models.prepared.describe import inputs_of, operators_of, outputs_of
 from torchmojo.models.prepared.flat import flat_text
 from torchmojo.models.prepared.program import example_tensors, program_of
+from torchmojo.toolchain.export.folder import umask
 from torchmojo.toolchain.export.manifest import digest, platform
 from torchmojo.toolchain.export.target import code_flags
 
@@ -96,7 +97,7 @@ def prepare(
     work = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
         _write(work, manifest, compiled)
-        work.chmod(0o755)
+        work.chmod(0o755 & ~umask())
         _put(work, folder)
     finally:
         shutil.rmtree(work, ignore_errors=True)
