@@ -25,6 +25,7 @@ from torchmojo.errors import (
     LayoutError,
     LeakError,
     LibraryError,
+    ModelError,
     NoDataError,
     ReadOnlyError,
     ShapeError,
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from torchmojo.bridge.share.leak import LeakCheck, leak_check
     from torchmojo.bridge.share.lender import share
     from torchmojo.library import Library, inline, load
+    from torchmojo.models.model import Model
+    from torchmojo.models.prepared.prepare import prepare
     from torchmojo.models.weights.open import open_weights
     from torchmojo.models.weights.weights import Weights
     from torchmojo.ops.file import ops_from
@@ -72,6 +75,8 @@ __all__ = [
     "LeakError",
     "Library",
     "LibraryError",
+    "Model",
+    "ModelError",
     "NoDataError",
     "Op",
     "ReadOnlyError",
@@ -93,6 +98,7 @@ __all__ = [
     "op",
     "open_weights",
     "ops_from",
+    "prepare",
     "share",
 ]
 
@@ -106,6 +112,7 @@ _PLACES = {
     "LeakCheck": "torchmojo.bridge.share.leak",
     "Library": "torchmojo.library",
     "Weights": "torchmojo.models.weights.weights",
+    "Model": "torchmojo.models.model",
     "copies": "torchmojo.bridge.copy.ledger",
     "explain": "torchmojo.bridge.refuse.explain",
     "fallback": "torchmojo.bridge.copy.policy",
@@ -117,6 +124,7 @@ _PLACES = {
     "op": "torchmojo.ops.op",
     "open_weights": "torchmojo.models.weights.open",
     "ops_from": "torchmojo.ops.file",
+    "prepare": "torchmojo.models.prepared.prepare",
     "share": "torchmojo.bridge.share.lender",
 }
 

@@ -37,6 +37,10 @@ KEYS = {
         load.ours_ms load.torch_load_ms load.torch_mmap_ms load.ours_ratio_torch_load
         load.ours_ratio_torch_mmap load.ours_ratio_safe_open load.ours_rss load.digest_ratio
     """,
+    "coldstart": """
+        mojo_total_ms script_total_ms script_load_first_ms prepared_load_first_ms first_ms steady_ms
+        ratio_mojo ratio_prepared ratio_steady ratio_call
+    """,
     "soak": "soak_steps soak_refusals soak_deleters soak_growth_mib",
     "attention": """
         attention.f32_b1_s16_forward_mojo_us_1t attention.bf16_b2_s128_train_ratio_torch_2t

@@ -17,7 +17,9 @@ import torchmojo
 from torchmojo.cli import app
 from torchmojo.errors import CompileError, LibraryError
 from torchmojo.toolchain.compile.compiler import find_compiler
-from torchmojo.toolchain.export import elf, export, folder, manifest, read, target
+from torchmojo.toolchain.export import elf, folder, manifest, target
+from torchmojo.toolchain.export.folder import export
+from torchmojo.toolchain.export.manifest import read
 from torchmojo.toolchain.library import Options
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="built folders are for Linux")
@@ -129,7 +131,7 @@ def test_building_twice_gives_the_same_bytes(made, tmp_path):
 
 
 def test_files_are_readable_for_others(made):
-    mask = folder._umask()
+    mask = folder.umask()
     assert made.stat().st_mode & 0o777 == 0o755 & ~mask
     assert {path.stat().st_mode & 0o777 for path in made.iterdir()} == {0o644 & ~mask}
 

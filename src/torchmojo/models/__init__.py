@@ -1,1 +1,1 @@
-"""Model files: checked, mapped, and put under models without a copy."""
+"""Models: weights that are checked and mapped, models compiled ahead, and their way into memory."""

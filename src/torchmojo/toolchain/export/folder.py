@@ -24,7 +24,7 @@ from torchmojo.toolchain.library import Built, Options, build
 from torchmojo.toolchain.operators import build_operators
 from torchmojo.toolchain.settings import read_settings
 
-__all__ = ["Exported", "export"]
+__all__ = ["Exported", "export", "umask"]
 
 _INIT = '''\
 """Kernels of {name}, compiled by torchmojo {version}; no Mojo compiler is needed to call them."""
@@ -148,7 +148,7 @@ def export(
             files={path.name: digest(path) for path in sorted(work.iterdir())},
         )
         manifest.write(work)
-        mask = _umask()
+        mask = umask()
         for path in work.iterdir():
             path.chmod(0o644 & ~mask)
         work.chmod(0o755 & ~mask)
@@ -244,7 +244,7 @@ def _put(work: Path, folder: Path, force: bool) -> None:
         work.rename(folder)
 
 
-def _umask() -> int:
+def umask() -> int:
     """Returns the mask for new files; it can only be read by setting it."""
     mask = os.umask(0o077)
     os.umask(mask)

@@ -7,12 +7,14 @@ import re
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from torchmojo.errors import CompileError
-from torchmojo.toolchain.compile.compiler import Compiler, run
 
-__all__ = ["Target", "cpu_flags", "missing", "resolve"]
+if TYPE_CHECKING:
+    from torchmojo.toolchain.compile.compiler import Compiler
+
+__all__ = ["Target", "code_flags", "cpu_flags", "missing", "resolve"]
 
 # Extensions whose instructions a compiler puts into ordinary code. The others that LLVM lists for a
 # CPU belong to the system (pku, invpcid, xsaves) or have to be asked for by name (rdrnd, clzero).
@@ -54,6 +56,8 @@ def resolve(compiler: Compiler, name: str) -> Target:
     Raises:
         CompileError: The compiler knows no such CPU.
     """
+    from torchmojo.toolchain.compile.compiler import run
+
     words = ["build", "--print-effective-target"]
     if name != "native":
         words += ["--target-cpu", name]
@@ -112,3 +116,15 @@ def cpu_flags() -> frozenset[str]:
     except OSError:
         pass
     return frozenset()
+
+
+def code_flags() -> tuple[str, ...]:
+    """Returns what code that was compiled for this very machine may use, by Linux's names."""
+    named = frozenset(_LINUX.values())
+    return tuple(
+        sorted(
+            flag
+            for flag in cpu_flags()
+            if flag in named or (_MATTERS.match(flag) and flag != "smep")  # smep guards the system
+        )
+    )

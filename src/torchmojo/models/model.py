@@ -1,0 +1,208 @@
+"""Runs a prepared model from Python, with neither torch's compiler nor its imports."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from torchmojo.errors import ArgumentError, ModelError
+from torchmojo.models.fit import Input, fit, quick_check
+from torchmojo.models.mapped import map_file, tensors_in
+from torchmojo.models.prepared import manifest as names
+from torchmojo.models.sealed import sealed
+from torchmojo.models.unlocked import Unlocked, choose
+
+__all__ = ["Model"]
+
+
+class Model:
+    """A prepared model: checked, its weights mapped and bound without a copy, ready to be called.
+
+    Calls may come from several threads; each is computed by torch's threads, and calls that take
+    longer than 50 µs do so without Python's lock, from the fourth on. No gradient is
+    computed. The weights stay in the file's pages, which all processes share that run the model.
+
+    Attributes:
+        folder: Where it lies.
+        manifest: What ``torchmojo.prepare`` wrote of it; see ``manifest.schema.json``.
+        weights: The tensors that the library uses, by the module's names. A change in place shows
+            in the next call, and reaches neither the file nor another process.
+
+    Example:
+        >>> import torch, torchmojo
+        >>> model = torchmojo.Model("mobilenet")  # doctest: +SKIP
+        >>> model(torch.zeros(1, 3, 224, 224)).shape  # doctest: +SKIP
+        torch.Size([1, 1000])
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        verify: bool = True,
+        sha256: str | None = None,
+        instances: int = 1,
+    ) -> None:
+        """Opens a folder that `torchmojo.prepare` wrote; runs its code.
+
+        Args:
+            folder: The model. Its library is code: open only what you would run.
+            verify: Compare the sha256 of every file that is used, over the very bytes that are
+                used. It takes 0.7 seconds a gigabyte; sizes and the manifest are checked anyway.
+                It notices damage: who can write the folder can write the manifest, too.
+            sha256: Digest of the manifest, from elsewhere: with `verify` it pins every byte.
+            instances: Calls that can run at the same time; others wait their turn.
+
+        Raises:
+            ArgumentError: `instances` is less than 1.
+            ModelError: A file is missing, was changed or cut off, or was made for another CPU,
+                system or torch; or the process lacks an operator that the model calls.
+        """
+        from torch._C._aoti import AOTIModelContainerRunnerCpu
+
+        if instances < 1:
+            raise ArgumentError(f"Model: instances: wanted 1 or more, given {instances!r}")
+        self.folder = Path(folder)
+        self.manifest: Mapping[str, Any] = MappingProxyType(
+            names.read_manifest(self.folder, sha256)
+        )
+        code = self._bytes(names.LIBRARY, verify)
+        calls = self._bytes(names.CALLS, verify) if self.manifest["calls"] else None
+        mapping = map_file(self.folder / names.WEIGHTS)
+        self._check(names.WEIGHTS, mapping, verify)
+        self.weights: Mapping[str, Any] = MappingProxyType(
+            tensors_in(mapping, self.manifest["weights"], str(self.folder))
+        )
+        self._inputs = tuple(Input(**entry) for entry in self.manifest["inputs"])
+        self._count = len(self._inputs)
+        self._are_right = quick_check(self._inputs)
+        self._pack = _packer(self.manifest["result"])
+        _find_operators(self.manifest["calls"])
+        try:
+            with sealed(code, calls) as path:
+                self._runner = AOTIModelContainerRunnerCpu(path, instances)
+                library = ctypes.CDLL(path)  # the same: it is loaded already
+            self._check_counts(library)
+            entries = self.manifest["weights"]
+            constants = {entries[name]["constant"]: t for name, t in self.weights.items()}
+            self._runner.update_constant_buffer(constants, False, True, True)
+        except RuntimeError as error:
+            raise ModelError(f"Model: {self.folder}: torch cannot load it: {error}") from error
+        self._run: Any = self._runner.run
+        if calls is None:  # else torch's loader alone can run it
+            outputs = len(self.manifest["outputs"])
+            self._run = choose(
+                self._run,
+                lambda: Unlocked(library, constants, instances, outputs),
+                self._settle,
+                any(spec.fixed is None for spec in self._inputs),
+            )
+
+    def _settle(self, run: Any) -> None:
+        self._run = run
+
+    def _bytes(self, name: str, verify: bool) -> bytes:
+        data = names.read_file(self.folder, name)
+        self._check(name, data, verify)
+        return data
+
+    def _check_counts(self, library: ctypes.CDLL) -> None:
+        """Compares inputs and outputs with what the library has; it ends a process over others."""
+        handle, count = ctypes.c_void_p(), ctypes.c_size_t()
+        library.AOTInductorModelContainerCreateWithDevice(
+            ctypes.byref(handle), ctypes.c_size_t(1), b"cpu", None
+        )
+        wanted = {}
+        for kind in ("Inputs", "Outputs"):
+            getattr(library, f"AOTInductorModelContainerGetNum{kind}")(handle, ctypes.byref(count))
+            wanted[kind.lower()] = count.value
+        library.AOTInductorModelContainerDelete(handle)
+        for kind, number in wanted.items():
+            if (given := len(self.manifest[kind])) != number:
+                raise ModelError(
+                    f"Model: {self.folder}: wanted a manifest of {number} {kind}, given one of "
+                    f"{given}; prepare the model again"
+                )
+
+    def _check(self, name: str, data: Any, verify: bool) -> None:
+        """Compares bytes with what the manifest says of them."""
+        entry = self.manifest["files"][name]
+        if len(data) != entry["nbytes"]:
+            raise ModelError(
+                f"Model: {self.folder}: wanted {name} of {entry['nbytes']} bytes, given "
+                f"{len(data)}; it was changed or cut off: prepare the model again, or copy the "
+                "folder again"
+            )
+        if verify:
+            names.check_digest(self.folder, name, data, entry["sha256"])
+
+    def __call__(self, *inputs: Any) -> Any:
+        """Runs the model.
+
+        Args:
+            inputs: A CPU tensor for each input, with its dtype and sizes. One whose strides differ
+                from the example's is copied first, as `torchmojo.fallback` says.
+
+        Returns:
+            What the module's ``forward`` returns: new tensors without gradient.
+
+        Raises:
+            ArgumentError: Too few or too many inputs, or one that is no tensor.
+            CopyError: Inside `no_copies`, for strides that differ.
+            DTypeError: The dtype differs.
+            DeviceError: It is not on the CPU.
+            GradError: It requires grad, outside ``no_grad``.
+            LayoutError: Under the policy ``"error"``, for strides that differ.
+            ModelError: torch raises while it runs.
+            NoDataError: It has no memory: a fake or meta tensor.
+            ShapeError: Rank or a size differs, or two sizes of one name.
+        """
+        if len(inputs) != self._count or not self._are_right(*inputs):
+            inputs = fit(self._inputs, inputs)
+        try:
+            return self._pack(self._run(inputs))
+        except RuntimeError as error:
+            raise ModelError(f"Model: {self.folder}: torch raises: {error}") from error
+
+    def __repr__(self) -> str:
+        return f"torchmojo.Model({str(self.folder)!r})"
+
+
+def _packer(result: str) -> Any:
+    """Returns what turns a list of tensors into what ``forward`` returns."""
+    tree = json.loads(result)[1]
+    if tree["type"] is None:
+        return _only
+    leaves = all(child["type"] is None for child in tree["children_spec"])
+    if leaves and tree["type"] == "builtins.tuple":
+        return tuple
+    if leaves and tree["type"] == "builtins.list":
+        return list
+    if leaves and tree["type"] == "builtins.dict":
+        keys = json.loads(tree["context"])
+        return lambda tensors: dict(zip(keys, tensors, strict=True))
+    from torch.utils._pytree import tree_unflatten, treespec_loads
+
+    spec = treespec_loads(result)
+    return lambda tensors: tree_unflatten(tensors, spec)
+
+
+def _only(tensors: list[Any]) -> Any:
+    return tensors[0]
+
+
+def _find_operators(calls: list[str]) -> None:
+    """Refuses a model whose operators this process does not have."""
+    import torch
+
+    for name in calls:
+        namespace, _, rest = name.removeprefix("torch.ops.").replace("::", ".").partition(".")
+        operator = rest.partition(".")[0]
+        if not hasattr(getattr(torch.ops, namespace), operator):
+            raise ModelError(
+                f"Model: wanted the operator {namespace}::{operator}, which the model calls, given "
+                "a process without it; import what defines it first"
+            )

@@ -1,0 +1,1 @@
+"""Writes the folder of a prepared model: library, weights, manifest, and an index for Mojo."""
