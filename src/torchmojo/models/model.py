@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -72,7 +73,6 @@ class Model:
         code = self._bytes(names.LIBRARY, verify)
         calls = self._bytes(names.CALLS, verify) if self.manifest["calls"] else None
         mapping = map_file(self.folder / names.WEIGHTS)
-        self._check(names.WEIGHTS, mapping, verify)
         self.weights: Mapping[str, Any] = MappingProxyType(
             tensors_in(mapping, self.manifest["weights"], str(self.folder))
         )
@@ -82,10 +82,13 @@ class Model:
         self._pack = _packer(self.manifest["result"])
         _find_operators(self.manifest["calls"])
         try:
-            with sealed(code, calls) as path:
+            # The weights are hashed, mostly without Python's lock, while the code is loaded.
+            with ThreadPoolExecutor(1) as beside, sealed(code, calls) as path:
+                checked = beside.submit(self._check, names.WEIGHTS, mapping, verify)
                 self._runner = AOTIModelContainerRunnerCpu(path, instances)
                 library = ctypes.CDLL(path)  # the same: it is loaded already
-            self._check_counts(library)
+                self._check_counts(library)
+                checked.result()
             entries = self.manifest["weights"]
             constants = {entries[name]["constant"]: t for name, t in self.weights.items()}
             self._runner.update_constant_buffer(constants, False, True, True)
