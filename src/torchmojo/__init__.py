@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from torchmojo.bridge.share.leak import LeakCheck, leak_check
     from torchmojo.bridge.share.lender import share
     from torchmojo.library import Library, inline, load
+    from torchmojo.models.warm import Warmth, warm
     from torchmojo.ops.file import ops_from
     from torchmojo.ops.op import Op, op
 
@@ -76,6 +77,7 @@ __all__ = [
     "SignatureError",
     "TorchmojoError",
     "TorchmojoWarning",
+    "Warmth",
     "__version__",
     "copies",
     "explain",
@@ -88,6 +90,7 @@ __all__ = [
     "op",
     "ops_from",
     "share",
+    "warm",
 ]
 
 _PLACES = {
@@ -99,6 +102,7 @@ _PLACES = {
     "Kernel": "torchmojo.bridge.kernel",
     "LeakCheck": "torchmojo.bridge.share.leak",
     "Library": "torchmojo.library",
+    "Warmth": "torchmojo.models.warm",
     "copies": "torchmojo.bridge.copy.ledger",
     "explain": "torchmojo.bridge.refuse.explain",
     "fallback": "torchmojo.bridge.copy.policy",
@@ -110,6 +114,7 @@ _PLACES = {
     "op": "torchmojo.ops.op",
     "ops_from": "torchmojo.ops.file",
     "share": "torchmojo.bridge.share.lender",
+    "warm": "torchmojo.models.warm",
 }
 
 

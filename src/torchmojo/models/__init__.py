@@ -1,0 +1,1 @@
+"""Models: verified weights, prepared folders, warm-up."""
