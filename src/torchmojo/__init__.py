@@ -25,6 +25,7 @@ from torchmojo.errors import (
     LayoutError,
     LeakError,
     LibraryError,
+    ModelError,
     NoDataError,
     ReadOnlyError,
     ShapeError,
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from torchmojo.bridge.share.handle import Handle, live_handles
     from torchmojo.bridge.share.leak import LeakCheck, leak_check
     from torchmojo.bridge.share.lender import share
+    from torchmojo.inspect.coldstart.report import ColdStart
+    from torchmojo.inspect.coldstart.rounds import coldstart
     from torchmojo.library import Library, inline, load
     from torchmojo.models.warm import Warmth, warm
     from torchmojo.ops.file import ops_from
@@ -50,6 +53,7 @@ __all__ = [
     "AliasError",
     "ArgumentError",
     "BoundsError",
+    "ColdStart",
     "CompileError",
     "CompilerNotFoundError",
     "Copied",
@@ -70,6 +74,7 @@ __all__ = [
     "LeakError",
     "Library",
     "LibraryError",
+    "ModelError",
     "NoDataError",
     "Op",
     "ReadOnlyError",
@@ -79,6 +84,7 @@ __all__ = [
     "TorchmojoWarning",
     "Warmth",
     "__version__",
+    "coldstart",
     "copies",
     "explain",
     "fallback",
@@ -94,6 +100,7 @@ __all__ = [
 ]
 
 _PLACES = {
+    "ColdStart": "torchmojo.inspect.coldstart.report",
     "Op": "torchmojo.ops.op",
     "Copied": "torchmojo.bridge.copy.ledger",
     "CopyReason": "torchmojo.bridge.copy.ledger",
@@ -103,6 +110,7 @@ _PLACES = {
     "LeakCheck": "torchmojo.bridge.share.leak",
     "Library": "torchmojo.library",
     "Warmth": "torchmojo.models.warm",
+    "coldstart": "torchmojo.inspect.coldstart.rounds",
     "copies": "torchmojo.bridge.copy.ledger",
     "explain": "torchmojo.bridge.refuse.explain",
     "fallback": "torchmojo.bridge.copy.policy",

@@ -23,6 +23,7 @@ __all__ = [
     "LayoutError",
     "LeakError",
     "LibraryError",
+    "ModelError",
     "NoDataError",
     "ReadOnlyError",
     "ShapeError",
@@ -50,6 +51,10 @@ class CompileError(TorchmojoError, RuntimeError):
 
 class LibraryError(TorchmojoError, RuntimeError):
     """A built folder cannot be used: it is damaged, or was made for another machine or version."""
+
+
+class ModelError(TorchmojoError, RuntimeError):
+    """A model cannot be prepared, or a prepared one cannot be used: damaged, or made elsewhere."""
 
 
 class SignatureError(TorchmojoError, TypeError):

@@ -1,6 +1,7 @@
 """Warm-up: how often a model runs, what is left as it was, and how it fails."""
 
 import gc
+import io
 import threading
 import weakref
 
@@ -96,7 +97,11 @@ def test_a_given_number_of_runs(clock):
 @pytest.mark.parametrize("profiled", [1, 3])
 def test_torchscript_has_recorded_and_optimised(clock, profiled):
     clock(*[10] * 40)
-    scripted = torch.jit.script(torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Tanh()).eval())
+    file = io.BytesIO()
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Tanh()).eval()
+    torch.jit.save(torch.jit.script(model), file)
+    file.seek(0)
+    scripted = torch.jit.load(file)  # modules that are scripted here share what was recorded
     before = torch._C._jit_set_num_profiled_runs(profiled)
     try:
         warmth = torchmojo.warm(scripted, shapes=[(2, 3)])

@@ -14,7 +14,7 @@ from torchmojo import demo
 from torchmojo.cli import app, main
 from torchmojo.toolchain.cache import Cache
 
-COMMANDS = ["demo", "new", "show", "stub", "build", "include", "doctor", "cache"]
+COMMANDS = ["demo", "new", "show", "stub", "build", "include", "doctor", "coldstart", "cache"]
 
 SOURCE = Path(__file__).with_name("cli_kernels.mojo")
 

@@ -33,6 +33,7 @@ BUILTINS = {
     "LayoutError": ValueError,
     "LeakError": AssertionError,
     "LibraryError": RuntimeError,
+    "ModelError": RuntimeError,
     "NoDataError": ValueError,
     "ReadOnlyError": ValueError,
     "ShapeError": ValueError,

@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 
 from torchmojo.cli import kernels, project
 from torchmojo.cli.cache import cache
+from torchmojo.cli.coldstart import coldstart
 from torchmojo.cli.doctor import doctor
 from torchmojo.errors import TorchmojoError
 
@@ -82,6 +83,7 @@ app.command("stub")(kernels.stub)
 app.command("build")(kernels.build)
 app.command("include")(kernels.include)
 app.command("doctor")(doctor)
+app.command("coldstart")(coldstart)
 app.add_typer(cache, name="cache")
 
 
