@@ -583,6 +583,8 @@ def test_every_remedy_of_torchscript(deep):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # torch's own, of its trees
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_an_exported_program_and_its_package(tmp_path):
     model = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.ReLU()).eval()
     x = torch.rand(1, 3)
