@@ -43,9 +43,12 @@ if TYPE_CHECKING:
     from torchmojo.bridge.share.handle import Handle, live_handles
     from torchmojo.bridge.share.leak import LeakCheck, leak_check
     from torchmojo.bridge.share.lender import share
+    from torchmojo.inspect.coldstart.report import ColdStart
+    from torchmojo.inspect.coldstart.rounds import coldstart
     from torchmojo.library import Library, inline, load
     from torchmojo.models.model import Model
     from torchmojo.models.prepared.prepare import prepare
+    from torchmojo.models.warm import Warmth, warm
     from torchmojo.models.weights.open import open_weights
     from torchmojo.models.weights.weights import Weights
     from torchmojo.ops.file import ops_from
@@ -55,6 +58,7 @@ __all__ = [
     "AliasError",
     "ArgumentError",
     "BoundsError",
+    "ColdStart",
     "CompileError",
     "CompilerNotFoundError",
     "Copied",
@@ -84,9 +88,11 @@ __all__ = [
     "SignatureError",
     "TorchmojoError",
     "TorchmojoWarning",
+    "Warmth",
     "Weights",
     "WeightsError",
     "__version__",
+    "coldstart",
     "copies",
     "explain",
     "fallback",
@@ -100,9 +106,11 @@ __all__ = [
     "ops_from",
     "prepare",
     "share",
+    "warm",
 ]
 
 _PLACES = {
+    "ColdStart": "torchmojo.inspect.coldstart.report",
     "Op": "torchmojo.ops.op",
     "Copied": "torchmojo.bridge.copy.ledger",
     "CopyReason": "torchmojo.bridge.copy.ledger",
@@ -113,6 +121,8 @@ _PLACES = {
     "Library": "torchmojo.library",
     "Weights": "torchmojo.models.weights.weights",
     "Model": "torchmojo.models.model",
+    "Warmth": "torchmojo.models.warm",
+    "coldstart": "torchmojo.inspect.coldstart.rounds",
     "copies": "torchmojo.bridge.copy.ledger",
     "explain": "torchmojo.bridge.refuse.explain",
     "fallback": "torchmojo.bridge.copy.policy",
@@ -126,6 +136,7 @@ _PLACES = {
     "ops_from": "torchmojo.ops.file",
     "prepare": "torchmojo.models.prepared.prepare",
     "share": "torchmojo.bridge.share.lender",
+    "warm": "torchmojo.models.warm",
 }
 
 

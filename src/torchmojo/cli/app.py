@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 
 from torchmojo.cli import kernels, project
 from torchmojo.cli.cache import cache
+from torchmojo.cli.coldstart import coldstart
 from torchmojo.cli.doctor import doctor
 from torchmojo.cli.weights import weights
 from torchmojo.errors import TorchmojoError
@@ -84,6 +85,7 @@ app.command("build")(kernels.build)
 app.command("include")(kernels.include)
 app.command("weights")(weights)
 app.command("doctor")(doctor)
+app.command("coldstart")(coldstart)
 app.add_typer(cache, name="cache")
 
 

@@ -1,0 +1,1 @@
+"""What runs in the fresh processes; imports nothing heavy before the clock asks for it."""
