@@ -66,7 +66,7 @@ def stub(
     dtypes: Dtypes = None,
     include: Include = None,
 ) -> None:
-    """Print a stub of a file's kernels, for editors and type checkers.
+    """Print a stub of a file's kernels, for editors.
 
     Example: torchmojo stub kernels.mojo -o kernels.pyi
     """

@@ -23,7 +23,7 @@ def weights(
     crc: Annotated[bool, typer.Option(help="Compare all checksums of the archive.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Check a file of weights and list its tensors; nothing of it is run.
+    """Check a file of weights and list its tensors.
 
     Example: torchmojo weights model.pt
     """
