@@ -9,7 +9,7 @@ import torch
 import torchmojo
 from torchmojo import ArgumentError, LibraryError, SignatureError
 
-from .conftest import KERNELS, SPACE, close, load, text_of
+from .conftest import KERNELS, SPACE, close, text_of
 
 X = torch.arange(4, dtype=torch.float64)
 TELL = (3, -4, 250, 2**40, True, 1.5, 2.5, "héé", [1, 2], [0.5], [True, False, True])
@@ -272,7 +272,12 @@ def test_copied_by_policy(ops):
 
 
 def test_bounds():
-    checked = load(bounds=True)
+    checked = torchmojo.inline(
+        "from torchmojo import MutTensor, Tensor\n"
+        "def fetch(dst: MutTensor[DType.float32, 1], x: Tensor[DType.float32, 1], index: Int):\n"
+        "    dst[0] = x[index]\n",
+        bounds=True,
+    )
 
     @torchmojo.op("mjbounds::fetch", checked.fetch)
     def fetch(x, index):

@@ -27,8 +27,8 @@ next load on. A value that means nothing is refused with the variable's name.
 TAIL = """
 `torchmojo doctor` prints those that are set.
 
-Programs in Mojo that run [models](../guides/models.md) read one more, `TORCHMOJO_TORCH_LIB`: the path
-of `libtorch_cpu.so`, by default where it was when the model was prepared.
+Programs in Mojo that run [models](../guides/models.md) read one more, `TORCHMOJO_TORCH_LIB`: the
+path of `libtorch_cpu.so`, by default where it was when the model was prepared.
 
 ## What can go wrong
 
