@@ -251,6 +251,7 @@ def test_registry_is_refused(kernels):
     assert str(caught.value) == "build: --ops: wanted a namespace, such as vision, given a b"
 
 
+@pytest.mark.slow
 def test_many_kernels_have_a_table_of_their_size(tmp_path):
     """A table of a fixed 4 KiB would be overrun by the 113th kernel."""
     source = tmp_path / "many.mojo"
