@@ -12,9 +12,7 @@ comptime WIDE = 8
 """Vectors of sums that are kept in registers while the rows of a window pass by."""
 
 
-def sum_rows(
-    dst: Floats, first: Bytes, step: Int, weights: Floats, taps: Int, count: Int
-):
+def sum_rows(dst: Floats, first: Bytes, step: Int, weights: Floats, taps: Int, count: Int):
     """Writes weighted sums of rows of bytes.
 
     Args:

@@ -71,9 +71,7 @@ struct Finish[dtype: DType](ImplicitlyCopyable):
                     var c = self._value[LANES](2, upper, lower, x, weight, stride)
                     var all = a.join(b).join(c.join(c)).shuffle[mask=_turns()]()
                     line.unsafe_store(3 * x, all.slice[2 * LANES, offset=0]())
-                    line.unsafe_store(
-                        3 * x + 2 * LANES, all.slice[LANES, offset=2 * LANES]()
-                    )
+                    line.unsafe_store(3 * x + 2 * LANES, all.slice[LANES, offset=2 * LANES]())
                 else:
                     comptime for k in range(3):
                         var value = self._value[n](k, upper, lower, x, weight, stride)
@@ -91,9 +89,7 @@ struct Finish[dtype: DType](ImplicitlyCopyable):
                 vectorize[LANES](self.width, values)
 
     @always_inline
-    def _write[
-        n: Int
-    ](self, line: Self.Values, x: Int, dense: Bool, value: SIMD[Self.dtype, n]):
+    def _write[n: Int](self, line: Self.Values, x: Int, dense: Bool, value: SIMD[Self.dtype, n]):
         if dense:
             line.unsafe_store(x, value)
         else:
@@ -116,9 +112,7 @@ struct Finish[dtype: DType](ImplicitlyCopyable):
         return fma(lower.unsafe_load[width=n](at) - above, type_of(above)(weight), above)
 
     @always_inline
-    def convert[
-        n: Int
-    ](self, k: Int, value: SIMD[DType.float32, n]) -> SIMD[Self.dtype, n]:
+    def convert[n: Int](self, k: Int, value: SIMD[DType.float32, n]) -> SIMD[Self.dtype, n]:
         comptime F = SIMD[DType.float32, n]
         var result = fma(value, F(self.factor[k]), F(self.shift[k]))
         comptime if Self.dtype == DType.uint8:

@@ -29,7 +29,7 @@ def prepare[
     factor: List[Float64],
     shift: List[Float64],
     fill: List[Float64],
-) raises where dtype == DType.uint8 or dtype == DType.float32 or dtype.is_half_float():
+) raises where (dtype == DType.uint8 or dtype == DType.float32 or dtype.is_half_float()):
     """Resizes an image into a part of `dst`, pads the rest, and finishes each value.
 
     Parameters:
@@ -62,9 +62,7 @@ def prepare[
     if mode < NEAREST or mode > AREA:
         raise Error(t"mode: wanted 0 to 3, given {mode}")
 
-    var finish = Finish[dtype](
-        dst.slice(1, top, top + height).slice(2, left, left + width), gray
-    )
+    var finish = Finish[dtype](dst.slice(1, top, top + height).slice(2, left, left + width), gray)
     for k in range(len(planes)):
         if planes[k] < 0 or planes[k] >= image.planes:
             raise Error(t"planes: wanted 0 to {image.planes - 1}, given {planes[k]}")
