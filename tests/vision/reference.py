@@ -49,7 +49,12 @@ def reference(
         y, x0 = (height - kept[0]) // 2, (width - kept[1]) // 2
         x = x[:, y : y + kept[0], x0 : x0 + kept[1]]
     options = {"antialias": True} if antialias else {}
-    x = interpolate(x[None], target, mode=MODES[resize], **options)[0]
+    if antialias and target[1] == 1:
+        # Torch 2.13 repeats the first row of a picture that is one column wide; a row is right.
+        x = x.transpose(1, 2).contiguous()
+        x = interpolate(x[None], target[::-1], mode=MODES[resize], **options)[0].transpose(1, 2)
+    else:
+        x = interpolate(x[None], target, mode=MODES[resize], **options)[0]
     outer = torch.full((len(x), *size), float(pad), dtype=torch.float64)
     outer[:, place[0] : place[0] + target[0], place[1] : place[1] + target[1]] = x
     column = [torch.as_tensor(v, dtype=torch.float64).reshape(-1, 1, 1) for v in (scale, mean, std)]

@@ -1,4 +1,8 @@
-"""Numbers of `prepare`: against torch in float64, Pillow, and itself in other layouts and dtypes."""
+"""Numbers of `prepare`: against torch in float64, Pillow, and itself in other layouts."""
+
+import ctypes
+import mmap
+import sys
 
 import numpy as np
 import pytest
@@ -11,8 +15,14 @@ from tests.vision.reference import reference
 
 # In levels of 0 to 255: the roundings to float32 of a few dozen products.
 TOLERANCE = 2e-4
-RETINA = ("skimage/data/retina.jpg", "38a07f36f27f095e818aea7b96d34202c05176d30253c66733f2e00379e9e0e6")
-MOTORCYCLE = ("skimage/data/motorcycle_left.png", "db18e9c4157617403c3537a6ba355dfeafe9a7eabb6b9b94cb33f6525dd49179")
+RETINA = (
+    "skimage/data/retina.jpg",
+    "38a07f36f27f095e818aea7b96d34202c05176d30253c66733f2e00379e9e0e6",
+)
+MOTORCYCLE = (
+    "skimage/data/motorcycle_left.png",
+    "db18e9c4157617403c3537a6ba355dfeafe9a7eabb6b9b94cb33f6525dd49179",
+)
 SIZES = st.integers(1, 70)
 
 
@@ -249,12 +259,17 @@ def test_the_image_is_not_written_and_may_be_read_only(prepare):
 @pytest.mark.parametrize("where", ["end", "start"])
 def test_nothing_is_read_outside_the_image(prepare, where):
     """The image touches a page that must not be read: a stray load would end the process."""
-    import ctypes
-    import mmap
-
     page = mmap.PAGESIZE
     libc = ctypes.CDLL(None, use_errno=True)
-    for h, w, c in ((3, 2, 3), (2, 3, 3), (7, 19, 3), (5, 33, 4), (4, 40, 1), (1, 1, 3), (9, 64, 3)):
+    for h, w, c in (
+        (3, 2, 3),
+        (2, 3, 3),
+        (7, 19, 3),
+        (5, 33, 4),
+        (4, 40, 1),
+        (1, 1, 3),
+        (9, 64, 3),
+    ):
         memory = mmap.mmap(-1, 3 * page)
         view = np.frombuffer(memory, np.uint8)
         first = view.ctypes.data
@@ -273,6 +288,24 @@ def test_nothing_is_read_outside_the_image(prepare, where):
             libc.mprotect(ctypes.c_void_p(guard), page, 3)
         del view, image
         memory.close()
+
+
+def test_offsets_of_more_than_32_bits(prepare):
+    """Nearly all of the memory is never touched, so that none is needed for it."""
+    h, w = 36001, 40000
+    lazily = 0x4000 if sys.platform == "linux" else 0  # MAP_NORESERVE, named since Python 3.13
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | lazily
+    memory = mmap.mmap(-1, h * w * 3, flags=flags)
+    image = np.frombuffer(memory, np.uint8).reshape(h, w, 3)
+    image[h // 2, w // 2] = (1, 2, 3)
+    image[-1, -2:] = (4, 5, 6)
+    found = prepare(image, (3, 1), resize="nearest", scale=1).tensor[0, :, 1, 0]
+    assert found.tolist() == [1, 2, 3]
+    for options in ({}, {"antialias": True}, {"resize": "area"}):
+        found = prepare(image, 1, crop=(w - 2, h - 1, w, h), scale=1, **options).tensor.flatten()
+        torch.testing.assert_close(found, torch.tensor([4.0, 5.0, 6.0]))
+    del image
+    memory.close()
 
 
 @pytest.mark.parametrize("photo", [RETINA, MOTORCYCLE], ids=["retina", "motorcycle"])
