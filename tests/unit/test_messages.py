@@ -38,6 +38,7 @@ BUILTINS = {
     "ShapeError": ValueError,
     "SignatureError": TypeError,
     "WeightsError": ValueError,
+    "ImageError": ValueError,
 }
 
 
