@@ -2,6 +2,7 @@
 
 import ctypes
 import mmap
+import subprocess
 import sys
 
 import numpy as np
@@ -143,6 +144,23 @@ def test_dtypes_are_roundings_of_one_number(prepare, resize, layout, order):
     exact = prepare(image, (35, 50), scale=1, **options).tensor
     levels = prepare(image, (35, 50), dtype=torch.uint8, **options).tensor
     assert torch.equal(levels, exact.round().clamp(0, 255).to(torch.uint8))
+
+
+def test_numbers_of_any_kind(prepare):
+    image = picture(5, 7)
+    expected = prepare(image, 4, mean=(0.5, 0.25, 0.125), std=2).tensor
+    mean = np.array([0.5, 0.25, 0.125], np.float32)
+    for given_mean in (mean, list(mean), torch.from_numpy(mean), mean.tolist()):
+        for std in (2.0, np.float64(2), torch.tensor(2), [2, 2, 2]):
+            assert torch.equal(prepare(image, 4, mean=given_mean, std=std).tensor, expected)
+
+
+def test_vision_is_found_when_it_is_used():
+    program = (
+        "import sys, torchmojo; assert 'torch' not in sys.modules; "
+        "assert torchmojo.vision.prepare and 'PIL' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_uint8_rounds_halves_to_even_and_is_limited(prepare):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -82,6 +83,6 @@ def _numbers(name: str, value: Any, count: int) -> list[float]:
             f"given {len(values)}"
         )
     for number in values:
-        if not isinstance(number, (int, float)) or not math.isfinite(number):
+        if not isinstance(number, numbers.Real) or not math.isfinite(number):
             raise ArgumentError(f"prepare: {name}: wanted finite numbers, given {number!r}")
     return [float(number) for number in values]
