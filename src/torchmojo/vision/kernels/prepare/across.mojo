@@ -33,7 +33,7 @@ struct Columns(ImplicitlyCopyable):
             var found = pair(mode, x, src.width, count)
             places[unsafe_offset=x] = found[0] * src.column
             weights[unsafe_offset=x] = found[1]
-            if found[0] * src.column + bytes <= src.width * src.column:
+            if found[0] * src.column + bytes <= src.reach():
                 self.safe = x + 1
 
     def run(self, dst: Floats, stride: Int, src: Source, y: Int):

@@ -99,9 +99,8 @@ struct Rows(ImplicitlyCopyable):
                         window.count,
                     )
         else:
-            var bytes = src.width * src.kind
             var first = src.at(window.first, 0)
-            sum_rows(self.mixed, first, src.row, self.weights, window.count, bytes)
+            sum_rows(self.mixed, first, src.row, self.weights, window.count, src.reach())
             self._split()
 
     def _split(self):

@@ -81,7 +81,11 @@ def prepare[
             _paint(middle.slice(1, 0, left), level)
             _paint(middle.slice(1, left + width, dst.dim(2)), level)
 
-    if mode == NEAREST or mode == BILINEAR:
+    # What grows reads two pixels with antialias too.
+    var grows = height >= image.height and width >= image.width
+    if mode == ANTIALIAS and grows:
+        _by_pairs(finish, image, BILINEAR, height, width)
+    elif mode == NEAREST or mode == BILINEAR:
         _by_pairs(finish, image, mode, height, width)
     else:
         _by_windows(finish, image, mode, height, width)

@@ -19,7 +19,7 @@ comptime PLANES = 1
 """A row of each channel is packed."""
 comptime PACKED_3 = 3
 comptime PACKED_4 = 4
-"""The channels of a pixel are neighbours, and so are pixels."""
+"""The channels of a pixel are neighbours, and so are pixels: RGB, RGBA, or the colours of RGBA."""
 
 
 @fieldwise_init
@@ -54,8 +54,12 @@ struct Source(ImplicitlyCopyable):
         if self.column == 1 or self.width == 1:
             self.kind = PLANES
             self.column = 1
-        elif self.column == channels and self.channel == 1:
-            self.kind = channels
+        elif channels >= 3 and self.channel == 1 and channels <= self.column <= 4:
+            self.kind = self.column
+
+    def reach(self) -> Int:
+        """Gives the bytes of a packed row: up to the last colour, as an alpha may not be ours."""
+        return self.width if self.kind == PLANES else (self.width - 1) * self.kind + self.planes
 
     def at(self, y: Int, plane: Int) -> Bytes:
         """Gives the first pixel of a row of a channel."""
