@@ -39,6 +39,7 @@ BUILTINS = {
     "ShapeError": ValueError,
     "SignatureError": TypeError,
     "WeightsError": ValueError,
+    "ImageError": ValueError,
 }
 
 
