@@ -1,6 +1,7 @@
 """The diagnosis of a cold start: real processes where it matters, made-up answers elsewhere."""
 
 import json
+import mmap
 import subprocess
 import sys
 import zipfile
@@ -396,7 +397,8 @@ def test_steps_count_faults_imports_and_libraries(makers):
     with steps.step("one"):
         import cold_imported
 
-        memory = torch.ones(3_000_000)
+        # Pages of its own: torch might be given memory that was touched before.
+        memory = torch.frombuffer(mmap.mmap(-1, 12_000_000), dtype=torch.float32).fill_(1)
     with steps.step("two"):
         import cold_imported  # noqa: F401
     one, two = steps.steps
