@@ -21,6 +21,7 @@ from torchmojo.errors import (
     ExportError,
     GradError,
     HandleError,
+    ImageError,
     KernelError,
     LayoutError,
     LeakError,
@@ -68,6 +69,7 @@ __all__ = [
     "GradError",
     "Handle",
     "HandleError",
+    "ImageError",
     "Kernel",
     "KernelError",
     "LayoutError",
@@ -133,6 +135,8 @@ def __getattr__(name: str) -> Any:
     """Imports the part that a public name lives in when it is first used."""
     from importlib import import_module
 
+    if name == "vision":
+        return import_module("torchmojo.vision")
     if name not in _PLACES:
         raise AttributeError(f"module 'torchmojo' has no attribute {name!r}")
     value = getattr(import_module(_PLACES[name]), name)

@@ -19,6 +19,7 @@ __all__ = [
     "ExportError",
     "GradError",
     "HandleError",
+    "ImageError",
     "KernelError",
     "LayoutError",
     "LeakError",
@@ -124,6 +125,10 @@ class LeakError(TorchmojoError, AssertionError):
 
 class WeightsError(TorchmojoError, ValueError):
     """A file of weights is damaged, hostile, of another kind, or does not fit the model."""
+
+
+class ImageError(TorchmojoError, ValueError):
+    """An image is damaged, hostile, or of a kind that cannot be read."""
 
 
 class CopyWarning(TorchmojoWarning):
