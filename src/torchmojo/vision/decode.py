@@ -13,6 +13,7 @@ CMYK, YCbCr, LAB    Pillow's RGB
 1 bit               0 and 255
 32 bits, float      refused, unless the values are those of 16 bits
 more frames         the first
+EPS                 refused: Pillow would have Ghostscript run it
 ==================  ==========================================================================
 """
 
@@ -153,6 +154,11 @@ def _open(path: Path, name: str) -> NDArray[Any]:
             ) from None
         except _problems() as error:
             raise _damaged(name, str(path), error) from error
+        if opened.format == "EPS":
+            raise ImageError(
+                f"prepare: {name}: wanted pixels, given {path}: EPS is a program, which Pillow "
+                "would have Ghostscript run; convert it first"
+            )
         with opened:
             return _guarded(opened, name, str(path))
 

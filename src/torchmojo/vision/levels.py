@@ -74,7 +74,8 @@ def _numbers(name: str, value: Any, count: int) -> list[float]:
     """Gives one number for each channel."""
     if hasattr(value, "tolist"):
         value = value.tolist()
-    values = list(value) if isinstance(value, Sequence) else [value] * count
+    several = isinstance(value, Sequence) and not isinstance(value, str)
+    values = list(value) if several else [value] * count
     if len(values) != count:
         raise ShapeError(
             f"prepare: {name}: wanted a number or {count}, one for each channel of the model, "

@@ -229,6 +229,8 @@ def _crops(crop: Any, count: int) -> list[Any]:
         return [None] * count
     if hasattr(crop, "tolist"):
         crop = crop.tolist()
+    if not isinstance(crop, Sequence):
+        raise ArgumentError(f"prepare: crop: wanted left, top, right and bottom, given {crop!r}")
     if len(crop) == 4 and not isinstance(crop[0], Sequence):
         return [crop] * count
     if len(crop) != count:

@@ -9,7 +9,7 @@ from across import Columns, Places
 from down import Rows, Windows
 from finish import Finish
 from place import ANTIALIAS, AREA, BILINEAR, NEAREST, Window, pair
-from source import Floats, Source, up
+from source import Floats, MOST, Source, up
 
 comptime WORK = 1 << 16
 """Pixels of the source and the output that are worth a thread of their own."""
@@ -54,6 +54,8 @@ def prepare[
         raise Error("dst: the image lies outside")
     if top + height > dst.dim(1) or left + width > dst.dim(2):
         raise Error("dst: the image lies outside")
+    if max(height, width) > MOST:
+        raise Error(t"dst: wanted {MOST} rows and columns at most")
     var gray = channels == 1 and len(planes) == 3
     if channels > 3 or (len(planes) != channels and not gray):
         raise Error(t"planes: wanted one for each of {channels} channels, given {len(planes)}")

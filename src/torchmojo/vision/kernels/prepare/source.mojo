@@ -11,6 +11,9 @@ comptime Floats = Pointer[Float32, MutUntrackedOrigin]
 comptime LANES = 16
 """Pixels that are treated together: a vector of AVX-512, two of AVX2, four of NEON."""
 
+comptime MOST = 1 << 30
+"""Rows or columns, at most: products of two of them and a few bits fit 63 bits."""
+
 comptime STRIDED = 0
 comptime PLANES = 1
 """A row of each channel is packed."""
@@ -38,6 +41,8 @@ struct Source(ImplicitlyCopyable):
             raise Error(t"src: wanted 1, 3 or 4 channels, given {channels}")
         if image.dim(0) == 0 or image.dim(1) == 0:
             raise Error(t"src: wanted pixels, given {image.dim(0)} x {image.dim(1)}")
+        if max(image.dim(0), image.dim(1)) > MOST:
+            raise Error(t"src: wanted {MOST} rows and columns at most")
         self.base = Bytes(unsafe_from_address=Int(image.unsafe_ptr()))
         self.height = image.dim(0)
         self.width = image.dim(1)

@@ -1,0 +1,21 @@
+"""What the tests of vision share: none of them runs without torch and a compiler."""
+
+import pytest
+
+from torchmojo.errors import CompilerNotFoundError
+
+pytest.importorskip("torch")
+
+
+@pytest.fixture(scope="session")
+def prepare():
+    """Give `torchmojo.vision.prepare`; its kernel is compiled once for all sessions."""
+    import torch
+
+    from torchmojo import vision
+
+    try:
+        vision.prepare(torch.zeros(1, 1, dtype=torch.uint8), 1)
+    except CompilerNotFoundError as error:
+        pytest.skip(str(error))
+    return vision.prepare
