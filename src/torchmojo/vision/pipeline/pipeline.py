@@ -6,16 +6,13 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sized
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torchmojo.bridge.copy.ledger import copies
 from torchmojo.errors import ArgumentError
-from torchmojo.vision.decode import pixels
 from torchmojo.vision.pipeline.flow import ordered
 from torchmojo.vision.pipeline.record import Record, Summary
+from torchmojo.vision.pipeline.run import Read, Run, read
 from torchmojo.vision.pipeline.stages import Prepare, as_model, height_and_width
-from torchmojo.vision.prepare import Prepared
 
 if TYPE_CHECKING:
     import torch
@@ -43,6 +40,8 @@ class Pipeline:
         summary: What the last run added up to; of a stream, so far.
         settings: A text that changes with what the results depend on; results are done again for
             another one.
+        recipe: A function and its arguments that make this pipeline in another process; None to
+            send the stages themselves.
 
     Example:
         >>> import torch
@@ -109,6 +108,7 @@ class Pipeline:
                 )
         self.prepare = prepare
         self.model = as_model(model)
+        self._given = model
         self.decide = decide
         self.batch = batch
         self.workers = workers
@@ -117,6 +117,7 @@ class Pipeline:
         self.on_error = on_error
         self.settings = settings
         self.summary = Summary()
+        self.recipe: tuple[Callable[..., Pipeline], dict[str, Any]] | None = None
         self._spare: list[torch.Tensor] = []  # memory of inputs that no run uses
 
     def __call__(
@@ -160,11 +161,11 @@ class Pipeline:
         """
         summary = self.summary = Summary()
         memory = self._spare.pop() if self._spare else None
-        run = _Run(self, memory)
+        run = Run(self, memory)
         start = time.perf_counter()
         numbered = enumerate(sources)
         known = results.holds if results is not None else None
-        decoded = ordered(numbered, lambda pair: _read(*pair, known), self.workers, self.ahead)
+        decoded = ordered(numbered, lambda pair: read(*pair, known), self.workers, self.ahead)
         try:
             with contextlib.closing(decoded):
                 for record in self._inferred(decoded, run):
@@ -181,7 +182,53 @@ class Pipeline:
             if run.memory is not None:
                 self._spare.append(run.memory)
 
-    def _inferred(self, decoded: Iterable[_Read], run: _Run) -> Iterator[Record]:
+    def map_batches(
+        self,
+        dataset: Any,
+        *,
+        column: str = "path",
+        workers: int = 2,
+        threads: int = 1,
+        **options: Any,
+    ) -> Any:
+        """Runs a data set of Ray Data through the stages, in processes all over a cluster.
+
+        Each process makes the pipeline once. Ready pipelines open their weights there; of one with
+        a prepared model the folder's path alone is sent, and all processes of a machine share the
+        pages of its weights. Any other module is sent whole. Kernels are compiled once on each
+        machine, whose cache has a lock. Results are those of a call in one process.
+
+        Args:
+            dataset: A ``ray.data.Dataset``, such as ``ray.data.from_items([{"path": ...}])``.
+            column: Where it has paths, which all machines can read, or images.
+            workers: Processes.
+            threads: Of torch and Mojo, in each.
+            **options: Of ``Dataset.map_batches``.
+
+        Returns:
+            A data set with the columns of one value a row, and source, error, height, width, boxes,
+            scores, labels, landmarks, stamp, seconds (of each of ``STAGES``) and copied.
+
+        Raises:
+            ImportError: Ray Data is not installed.
+        """
+        from torchmojo.vision.pipeline.many import over_dataset
+
+        return over_dataset(
+            self, dataset, column=column, workers=workers, threads=threads, **options
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles what the pipeline is made of, neither its memory nor what it ran."""
+        if self.recipe is not None:
+            return _made, self.recipe
+        # A prepared model goes as its path, and is mapped where it arrives.
+        model = getattr(self.model, "folder", self._given)
+        options = {name: getattr(self, name) for name in _OPTIONS}
+        arguments = {"prepare": self.prepare, "model": model, "decide": self.decide}
+        return _made, (Pipeline, {**arguments, **options})
+
+    def _inferred(self, decoded: Iterable[Read], run: Run) -> Iterator[Record]:
         """Gathers pictures of one input size into batches; the others wait with them, for order."""
         group: list[Record] = []
         good: list[Record] = []
@@ -206,7 +253,7 @@ class Pipeline:
         run.infer(good)
         yield from group
 
-    def _size_of(self, record: Record, run: _Run) -> tuple[int, int] | None:
+    def _size_of(self, record: Record, run: Run) -> tuple[int, int] | None:
         """Gives the size of a picture's input; None where it fails."""
         try:
             options = getattr(self.prepare, "options", {})
@@ -219,147 +266,12 @@ class Pipeline:
             return None
 
 
-_Read = tuple[Record, "Exception | None"]
+_OPTIONS = ("batch", "workers", "ahead", "keep", "on_error", "settings")
 
 
-def _read(index: int, source: Any, known: Callable[[Record], bool] | None) -> _Read:
-    """Decodes a file or Pillow image; arrays are taken as they lie."""
-    record = Record(f"frame {index}", index)
-    start = time.perf_counter()
-    try:
-        if isinstance(source, (str, os.PathLike)):
-            record.source = os.fspath(source)
-            facts = Path(source).stat()
-            record.stamp = (facts.st_size, facts.st_mtime_ns)
-            if known is not None and known(record):
-                record.skipped = True
-                return record, None
-        if hasattr(source, "dtype") and hasattr(source, "shape"):
-            record.image = source
-        else:
-            image = pixels(source, record.source, "rgb", "last")[0]
-            record.image, record.copied = image, image.nbytes  # out of Pillow's memory
-    except Exception as error:  # whatever a reader of damaged files raises
-        _note(record, error)
-        return record, error
-    finally:
-        record.seconds["decode"] = time.perf_counter() - start
-    return record, None
-
-
-def _note(record: Record, error: Exception) -> None:
-    """Says why a picture has no result."""
-    text = str(error)
-    if isinstance(error, OSError) and error.strerror:
-        text = error.strerror
-    record.error = f"{type(error).__name__}: {text}"
-    record.image = record.prepared = record.geometry = record.outputs = None
-    record.boxes = record.scores = record.labels = record.landmarks = None
-
-
-class _Run:
-    """One run of a pipeline: its memory, and the stages after decoding."""
-
-    def __init__(self, pipeline: Pipeline, memory: torch.Tensor | None) -> None:
-        self.pipeline = pipeline
-        self.memory = memory
-        self.raised: Exception | None = None
-
-    def fail(self, record: Record, error: Exception) -> None:
-        """Notes an error of a stage."""
-        self.raised = error
-        _note(record, error)
-
-    def infer(self, records: list[Record]) -> None:
-        """Runs the stages over one batch; where that fails, over each picture of it."""
-        if not records:
-            return
-        try:
-            self._stages(records)
-        except Exception as error:
-            if len(records) == 1:
-                self.fail(records[0], error)
-                return
-            for record in records:
-                self.infer([record])
-
-    def _stages(self, records: list[Record]) -> None:
-        import torch
-
-        pipeline, clock, before = self.pipeline, time.perf_counter, _copied()
-        times = [clock()]
-        made = self._prepare([record.image for record in records])
-        prepared, places = (
-            (made.tensor, made.geometry) if isinstance(made, Prepared) else (made, None)
-        )
-        times.append(clock())
-        with torch.no_grad():
-            outputs = pipeline.model(prepared)
-            times.append(clock())
-            found = pipeline.decide(outputs)
-        parts = _split(found, len(records))
-        for place, (record, part) in enumerate(zip(records, parts, strict=True)):
-            record.boxes, record.scores, record.labels, record.landmarks = part
-            if places is not None:
-                record.geometry = places[place]
-                if record.boxes is not None:
-                    record.boxes = record.geometry.back(record.boxes)
-                if record.landmarks is not None:
-                    record.landmarks = record.geometry.back(record.landmarks)
-            if "prepared" in pipeline.keep:
-                record.prepared = prepared[place : place + 1]
-            if "outputs" in pipeline.keep:
-                record.outputs = _one(outputs, place)
-        times.append(clock())
-        copied = _copied() - before
-        for record in records:
-            record.copied += copied // len(records)
-            for name, start, end in zip(
-                ("prepare", "model", "decide"), times, times[1:], strict=False
-            ):
-                record.seconds[name] = (end - start) / len(records)
-
-    def _prepare(self, images: list[Any]) -> Any:
-        """Prepares into the memory of the batch before, unless records keep that."""
-        stage = self.pipeline.prepare
-        if not isinstance(stage, Prepare) or {"prepared", "outputs"} & self.pipeline.keep:
-            return stage(images)
-        size = stage.size_for(*height_and_width(images[0], stage.options))
-        out = stage.memory_for(len(images), *size, memory=self.memory)
-        if self.memory is None or out.data_ptr() != self.memory.data_ptr():
-            self.memory = (
-                out.permute(0, 2, 3, 1).flatten() if stage.channels_last else out.flatten()
-            )
-        return stage(images, out=out)
-
-
-Part = tuple["torch.Tensor | None", ...]
-
-
-def _split(found: Any, count: int) -> list[Part]:
-    """Takes a batch's result apart: boxes, scores, labels and landmarks of each picture."""
-    whole = (
-        getattr(found, "boxes", None),
-        found.scores,
-        found.classes,
-        getattr(found, "landmarks", None),
-    )
-    if count == 1:
-        return [whole]
-    chosen = [found.images == place for place in range(count)]
-    return [tuple(None if x is None else x[mask] for x in whole) for mask in chosen]
-
-
-def _one(outputs: Any, place: int) -> Any:
-    """Takes the outputs of one picture, with a batch axis of 1."""
-    from torch.utils._pytree import tree_map
-
-    return tree_map(lambda x: x[place : place + 1] if hasattr(x, "shape") else x, outputs)
-
-
-def _copied() -> int:
-    """Gives the bytes that torchmojo has copied in this process."""
-    return sum(entry.nbytes for entry in copies())
+def _made(maker: Callable[..., Pipeline], options: dict[str, Any]) -> Pipeline:
+    """Makes a pipeline in another process."""
+    return maker(**options)
 
 
 def watched(records: Iterable[Record], sources: Iterable[Any]) -> Iterator[Record]:

@@ -59,10 +59,15 @@ def centerface(
     """
     where = multiple_of(32) if size is None else size
     fit = "stretch" if size is None else "letterbox"
-    return Pipeline(
+    pipeline = Pipeline(
         Prepare(where, fit=fit, scale=1.0, channels_last=prepared is None),
         centerface_module() if prepared is None else prepared,
         HeatMaps(threshold, iou),
         settings=f"centerface {threshold=} {iou=} {size=}",
         **options,
     )
+    pipeline.recipe = (
+        centerface,
+        dict(threshold=threshold, iou=iou, size=size, prepared=prepared, **options),
+    )
+    return pipeline

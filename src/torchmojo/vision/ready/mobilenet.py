@@ -115,7 +115,7 @@ def mobilenet_v2(
         (tensor([967]), tensor([0.9921]))
     """
     mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-    return Pipeline(
+    pipeline = Pipeline(
         Prepare(
             short_side(256),
             centre=224,
@@ -129,3 +129,8 @@ def mobilenet_v2(
         settings=f"mobilenet_v2 {top=} {threshold=}",
         **options,
     )
+    pipeline.recipe = (
+        mobilenet_v2,
+        dict(top=top, threshold=threshold, prepared=prepared, **options),
+    )
+    return pipeline

@@ -251,10 +251,12 @@ def mtcnn(
         >>> faces.boxes                                         # doctest: +SKIP
         tensor([[181.1, 62.2, 267.7, 172.1]])
     """
-    return Pipeline(
+    pipeline = Pipeline(
         _AsTheyLie(),
         Cascade(least, thresholds, factor),
         _Least(0.7),
         settings=f"mtcnn {least=} thresholds={list(thresholds)} {factor=}",
         **options,
     )
+    pipeline.recipe = (mtcnn, dict(least=least, thresholds=thresholds, factor=factor, **options))
+    return pipeline
