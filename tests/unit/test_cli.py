@@ -14,7 +14,19 @@ from torchmojo import demo
 from torchmojo.cli import app, main
 from torchmojo.toolchain.cache import Cache
 
-COMMANDS = ["demo", "new", "show", "stub", "build", "include", "weights", "doctor", "cache"]
+COMMANDS = [
+    "demo",
+    "new",
+    "show",
+    "stub",
+    "build",
+    "include",
+    "weights",
+    "detect",
+    "classify",
+    "doctor",
+    "cache",
+]
 
 SOURCE = Path(__file__).with_name("cli_kernels.mojo")
 

@@ -76,7 +76,7 @@ def classify(
     threads: Threads = None,
     engine: Engine = "local",
 ) -> None:
-    """Tell what pictures show, by numbers of ImageNet's classes.
+    """Tell which of ImageNet's classes pictures show.
 
     Example: torchmojo classify photos/ --jsonl
     """

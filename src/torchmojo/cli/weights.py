@@ -23,7 +23,9 @@ def weights(
     crc: Annotated[bool, typer.Option(help="Compare all checksums of the archive.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Check a file of weights and list its tensors; nothing of it is run.
+    """Check a file of weights and list its tensors.
+
+    Nothing of it is run.
 
     Example: torchmojo weights model.pt
     """

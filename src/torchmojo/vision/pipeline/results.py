@@ -21,7 +21,7 @@ FILE = "results.jsonl"
 
 
 class Results:
-    r"""A folder that a pipeline writes into, and that says what need not be done again.
+    """A folder that a pipeline writes into, and that says what need not be done again.
 
     ``results.jsonl`` has a line for each picture, written whole when the picture is done. A line
     whose file has the same size and time of change, made with the same settings and without an
@@ -36,8 +36,8 @@ class Results:
         >>> from torchmojo.vision import Record, Results
         >>> with Results("faces", pictures=False) as results:
         ...     results.write(Record("a.png", 0, error="ImageError: unknown format"))
-        >>> open("faces/results.jsonl").read()
-        '{"source": "a.png", "error": "ImageError: unknown format"}\n'
+        ...     results.lines()
+        [{'source': 'a.png', 'error': 'ImageError: unknown format'}]
     """
 
     def __init__(
