@@ -45,10 +45,22 @@ KEYS = {
     "attention": """
         attention.f32_b1_s16_forward_mojo_us_1t attention.bf16_b2_s128_train_ratio_torch_2t
     """,
+    "pipeline": "stages_ratio end_to_end_ratio chain_ratio movement_ratio",
     "filters": "gray_ms_mojo_1t blur_ms_mojo_2t sobel_ratio_torch_1t",
 }
 # Null where this machine cannot measure them: no peer, no compiler, no second core to itself.
-MAY_BE_NULL = ("tvm_ffi", "raw_c", "custom_op", "_2t", "check", "ctypes", "floor", "safe")
+MAY_BE_NULL = (
+    "tvm_ffi",
+    "raw_c",
+    "custom_op",
+    "_2t",
+    "check",
+    "ctypes",
+    "floor",
+    "safe",
+    "stages",
+    "end_to_end",
+)
 
 
 @pytest.mark.slow
