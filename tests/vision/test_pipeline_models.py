@@ -7,8 +7,9 @@ import pytest
 import torch
 
 import torchmojo
-from torchmojo.vision import centerface, mobilenet_v2, mtcnn
+from torchmojo.vision import blazeface, centerface, mobilenet_v2, mtcnn
 from torchmojo.vision.ready.assets import Asset
+from torchmojo.vision.ready.blazeface import WEIGHTS as BLAZEFACE
 from torchmojo.vision.ready.centerface import WEIGHTS as CENTERFACE
 from torchmojo.vision.ready.mobilenet import WEIGHTS as MOBILENET
 from torchmojo.vision.ready.mtcnn import WEIGHTS as MTCNN
@@ -167,6 +168,27 @@ def test_mtcnn_on_a_hundred_faces(cascade, mosaic):
     assert record.scores.min().item() == pytest.approx(0.8015, abs=1e-3)
     cells = (record.boxes[:, :2] + record.boxes[:, 2:]).div(200).floor()
     assert len(cells.unique(dim=0)) == 100
+
+
+# --- BlazeFace --------------------------------------------------------------------------------
+
+
+def test_blazeface_on_photographs(asset, astronaut, photo, hopper):
+    needs(asset, BLAZEFACE, "tflite")
+    one, two, none = blazeface(batch=3)([astronaut, hopper, photo("coffee")])
+    assert none.boxes.shape == (0, 4)
+    # Known from MediaPipe's interpreter; its numbers are of another resize, at 4 pixels to one.
+    for record, box, score in (
+        (one, [179.2, 81.9, 273.8, 176.5], 0.9209),
+        (two, [170.8, 148.3, 364.5, 342.1], 0.9430),
+    ):
+        assert record.boxes.shape == (1, 4)
+        torch.testing.assert_close(record.boxes[0], torch.tensor(box), rtol=0, atol=1.5)
+        assert record.scores.item() == pytest.approx(score, abs=0.01)
+    assert one.landmarks.shape == (1, 6, 2)
+    left_eye, right_eye = one.landmarks[0, :2]
+    torch.testing.assert_close(left_eye, torch.tensor([205.0, 101.7]), rtol=0, atol=6)
+    torch.testing.assert_close(right_eye, torch.tensor([246.8, 103.7]), rtol=0, atol=6)
 
 
 # --- weights ----------------------------------------------------------------------------------

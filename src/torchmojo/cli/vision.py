@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["classify", "detect"]
 
-DETECTORS = ("centerface", "mtcnn")
+DETECTORS = ("centerface", "mtcnn", "blazeface")
 CLASSIFIERS = ("mobilenet_v2",)
 ENDINGS = {".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"}
 
@@ -59,8 +59,8 @@ def detect(
     _choose("--model", model, DETECTORS)
     options: dict[str, Any] = {}
     if threshold is not None:
-        wide = model == "centerface"
-        options = {"threshold": threshold} if wide else {"thresholds": (0.6, 0.7, threshold)}
+        cascade = model == "mtcnn"
+        options = {"thresholds": (0.6, 0.7, threshold)} if cascade else {"threshold": threshold}
     _run(paths, model, prepared, options, out, as_json, as_lines, batch, threads, engine)
 
 
@@ -107,8 +107,8 @@ def _run(
     if as_json and as_lines:
         raise typer.BadParameter("wanted --json or --jsonl, given both", param_hint="--json")
     if prepared is not None:
-        if model == "mtcnn":
-            raise typer.BadParameter("mtcnn is three nets, which cannot be prepared as one")
+        if model in ("mtcnn", "blazeface"):
+            raise typer.BadParameter(f"wanted centerface or mobilenet_v2, given {model!r}")
         options["prepared"] = prepared
     files = _files(paths)
     import torch

@@ -27,6 +27,7 @@ from torchmojo.vision.prepare import Prepared, prepare
 from torchmojo.vision.suppress import batched_nms, nms, soft_nms
 
 if TYPE_CHECKING:
+    from torchmojo.vision.ready.blazeface import blazeface
     from torchmojo.vision.ready.centerface import centerface
     from torchmojo.vision.ready.mobilenet import mobilenet_v2
     from torchmojo.vision.ready.mtcnn import mtcnn
@@ -44,6 +45,7 @@ __all__ = [
     "Summary",
     "TopClasses",
     "batched_nms",
+    "blazeface",
     "centerface",
     "decode_heatmap",
     "decode_mtcnn",
@@ -59,7 +61,12 @@ __all__ = [
     "soft_nms",
 ]
 
-_READY = {"centerface": "centerface", "mobilenet_v2": "mobilenet", "mtcnn": "mtcnn"}
+_READY = {
+    "blazeface": "blazeface",
+    "centerface": "centerface",
+    "mobilenet_v2": "mobilenet",
+    "mtcnn": "mtcnn",
+}
 
 
 def __getattr__(name: str) -> Any:
