@@ -227,6 +227,8 @@ def test_wrong_arguments(change, message):
 
 
 def test_one_path_is_no_list_of_paths():
+    with pytest.raises(torchmojo.ArgumentError, match="given one path"):
+        next(bright().stream("a.png"))
     with pytest.raises(torchmojo.ArgumentError, match=r"given one path; pass \['a.png'\]"):
         bright()("a.png")
 
@@ -299,7 +301,7 @@ def test_a_stage_that_fails_fails_its_picture_alone(stage):
     failed = [r.index for r in records if r.error]
     assert failed == [2 if stage != "prepare" else 0]
     assert records[failed[0]].error == "RuntimeError: white pictures are refused"
-    assert all(len(r) == 1 for r in records if not r.error)
+    assert all(r.count == 1 for r in records if not r.error)
 
 
 def test_images_of_all_kinds_follow_one_rule(tmp_path):
@@ -586,3 +588,47 @@ def test_any_box_can_be_drawn(boxes):
     drawn = annotate(record, names=["face"])
     assert (drawn.mode, drawn.size) == ("RGB", (80, 60))
     assert (record.image == before).all()
+
+
+def test_colours_are_drawn_as_they_are():
+    red = np.zeros((20, 30, 3), np.uint8)
+    red[..., 0] = 200
+    stage = lambda x: torch.zeros(len(x), 3, 8, 8)  # noqa: E731
+    for image, source, channels in (
+        (red, "rgb", "last"),
+        (red[..., ::-1], "bgr", "last"),
+        (np.ascontiguousarray(red[..., ::-1]), "bgr", "last"),
+        (torch.from_numpy(red).permute(2, 0, 1), "rgb", "first"),
+        (np.dstack([red, red[..., 1]]), "rgba", "last"),
+    ):
+        [record] = Pipeline(stage, torch.nn.Identity(), Bright(), keep=["image"])([image])
+        drawn = np.asarray(annotate(record, source=source, channels=channels))
+        assert (drawn == red).all()
+
+
+def test_the_error_that_ends_a_run_is_the_first_of_a_batch(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.png").write_text("no picture")
+    good = save(tmp_path / "0.png", picture((8, 16, 40, 48)))
+    pipeline = bright(batch=4, on_error="raise")
+    with pytest.raises(FileNotFoundError):
+        pipeline([good, tmp_path / "absent.png", tmp_path / "a.png"])
+    assert pipeline.summary.pictures == 2
+
+
+def test_a_line_that_the_disk_takes_in_parts_is_whole(tmp_path):
+    class Slow:
+        def __init__(self, file):
+            self.file = file
+
+        def write(self, data):
+            return self.file.write(data[:7])
+
+        def close(self):
+            self.file.close()
+
+    path = save(tmp_path / "a.png", picture((8, 16, 40, 48)))
+    with Results(tmp_path / "out", pictures=False) as results:
+        results._file = Slow(results._file)
+        bright()([path], results=results)
+        assert [line["source"] for line in results.lines()] == [str(path)]

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from torchmojo.vision.decode import pixels
 from torchmojo.vision.pipeline.record import Record
 
 if TYPE_CHECKING:
@@ -17,19 +18,26 @@ __all__ = ["annotate"]
 COLOURS = ("#e69f00", "#56b4e9", "#009e73", "#f0e442", "#0072b2", "#d55e00", "#cc79a7")
 
 
-def annotate(record: Record, names: Sequence[str] | None = None) -> Image.Image:
+def annotate(
+    record: Record,
+    names: Sequence[str] | None = None,
+    source: str = "rgb",
+    channels: str = "last",
+) -> Image.Image:
     """Draws a record's boxes, landmarks, labels and scores.
 
     Args:
-        record: With its image, in the order red, green, blue; the image is not changed.
+        record: With its image, which is not changed.
         names: Of classes; by default a box has its score alone, and a class its number.
+        source: Colours of the image, if it is an array: rgb, bgr, gray or rgba.
+        channels: Where the array has them: last or first.
 
     Returns:
         A picture of its own memory, RGB, as large as the image.
     """
     from PIL import ImageDraw, ImageFont
 
-    picture = _picture(record.image)
+    picture = _picture(record.image, source, channels)
     draw = ImageDraw.Draw(picture)
     unit = max(1, round(min(picture.size) / 200))
     font: Any = ImageFont.load_default(max(10, 6 * unit))
@@ -56,12 +64,14 @@ def annotate(record: Record, names: Sequence[str] | None = None) -> Image.Image:
     return picture
 
 
-def _picture(image: Any) -> Image.Image:
+def _picture(image: Any, source: str, channels: str) -> Image.Image:
     """Gives an image a picture of its own."""
     import numpy as np
     from PIL import Image
 
-    array = np.asarray(image)
-    if array.ndim == 3 and array.shape[2] == 1:
-        array = array[:, :, 0]
-    return Image.fromarray(np.ascontiguousarray(array)).convert("RGB")
+    found, order = pixels(image, "image", source, channels)
+    array = np.asarray(found)
+    if order == "gray":
+        return Image.fromarray(np.ascontiguousarray(array[:, :, 0])).convert("RGB")
+    colours = array[:, :, 2::-1] if order == "bgr" else array[:, :, :3]
+    return Image.fromarray(np.ascontiguousarray(colours))

@@ -133,10 +133,6 @@ class Pipeline:
         Returns:
             A record for each source, in their order, without its image unless that is kept.
         """
-        if isinstance(sources, (str, os.PathLike)):
-            raise ArgumentError(
-                f"Pipeline: sources: wanted a list of images, given one path; pass [{sources!r}]"
-            )
         found = []
         with contextlib.closing(self.stream(sources, results=results)) as stream:
             for record in watched(stream, sources) if progress else stream:
@@ -159,6 +155,10 @@ class Pipeline:
         Returns:
             Records in the order of the sources, with their images. Closing it ends the threads.
         """
+        if isinstance(sources, (str, os.PathLike)):
+            raise ArgumentError(
+                f"Pipeline: sources: wanted a list of images, given one path; pass [{sources!r}]"
+            )
         summary = self.summary = Summary()
         memory = self._spare.pop() if self._spare else None
         run = Run(self, memory)
@@ -176,7 +176,8 @@ class Pipeline:
                     summary.add(record)
                     summary.wall = time.perf_counter() - start
                     if record.error is not None and self.on_error == "raise":
-                        raise run.raised or ArgumentError(record.error)
+                        raise run.errors[record.index]
+                    run.errors.pop(record.index, None)
                     yield record
         finally:
             if run.memory is not None:
@@ -234,7 +235,8 @@ class Pipeline:
         good: list[Record] = []
         size: tuple[int, int] | None = None
         for record, error in decoded:
-            run.raised = error or run.raised
+            if error is not None:
+                run.errors[record.index] = error
             mine = None
             if record.image is not None:
                 mine = self._size_of(record, run)

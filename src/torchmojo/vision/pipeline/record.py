@@ -74,8 +74,9 @@ class Record:
     stamp: tuple[int, int] | None = None
     picture: str | None = None
 
-    def __len__(self) -> int:
-        """Gives how many boxes or classes were found."""
+    @property
+    def count(self) -> int:
+        """How many boxes or classes were found."""
         return 0 if self.scores is None else len(self.scores)
 
     def as_dict(self) -> dict[str, Any]:
@@ -145,7 +146,7 @@ class Summary:
         self.pictures += 1
         self.failed += record.error is not None
         self.skipped += record.skipped
-        self.found += len(record)
+        self.found += record.count
         self.copied += record.copied
         for stage, taken in record.seconds.items():
             self.seconds[stage] = self.seconds.get(stage, 0.0) + taken

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import tempfile
+import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -47,6 +47,8 @@ class Results:
         pictures: bool = True,
         settings: str = "",
         names: Sequence[str] | None = None,
+        source: str = "rgb",
+        channels: str = "last",
     ) -> None:
         """Opens a folder, or makes it.
 
@@ -55,6 +57,8 @@ class Results:
             pictures: Whether to draw what was found, and write the pictures.
             settings: Of the pipeline: lines of others are done again.
             names: Of classes, to write beside boxes.
+            source: Colours of arrays, as of ``prepare``, to draw them.
+            channels: Where arrays have them, as of ``prepare``.
 
         Raises:
             ArgumentError: The folder's ``results.jsonl`` is something else.
@@ -63,7 +67,7 @@ class Results:
         self.folder = Path(folder)
         self._pictures = pictures
         self._settings = settings
-        self._names = names
+        self._draw: dict[str, Any] = {"names": names, "source": source, "channels": channels}
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / FILE
         self._lines = dict(_read(path))
@@ -117,13 +121,15 @@ class Results:
         if self._pictures and record.error is None and record.image is not None:
             record.picture = self._name(record)
             with _replacing(self.folder / record.picture) as temporary:
-                annotate(record, self._names).save(temporary, quality=90)
+                annotate(record, **self._draw).save(temporary, quality=90)
         line = record.as_dict()
         if record.stamp is not None:
             line["stamp"] = [*record.stamp]
         if self._settings:
             line["settings"] = self._settings
-        self._file.write((json.dumps(line) + "\n").encode())
+        rest = memoryview((json.dumps(line) + "\n").encode())
+        while rest:  # a full disk takes a part, and refuses the next
+            rest = rest[self._file.write(rest) :]
 
     def lines(self) -> list[dict[str, Any]]:
         """Gives all lines that lie here, those of earlier runs too, in the order of the file."""
@@ -185,15 +191,10 @@ def _read(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 @contextlib.contextmanager
 def _replacing(path: Path) -> Iterator[Path]:
     """Gives a file beside a path that takes its place when all went well."""
-    handle, name = tempfile.mkstemp(prefix=".part-", suffix=path.suffix, dir=path.parent)
-    os.close(handle)
-    temporary = Path(name)
+    # Not by tempfile, which lets nobody else read what a user asked for.
+    temporary = path.with_name(f".part-{uuid.uuid4().hex}{path.suffix}")
     try:
         yield temporary
-        # mkstemp lets nobody else read, which is not what a user asked for.
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o666 & ~umask)
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)

@@ -65,11 +65,11 @@ class Run:
     def __init__(self, pipeline: Pipeline, memory: torch.Tensor | None) -> None:
         self.pipeline = pipeline
         self.memory = memory
-        self.raised: Exception | None = None
+        self.errors: dict[int, Exception] = {}  # of records that have not come out
 
     def fail(self, record: Record, error: Exception) -> None:
         """Notes an error of a stage."""
-        self.raised = error
+        self.errors[record.index] = error
         _note(record, error)
 
     def infer(self, records: list[Record]) -> None:
