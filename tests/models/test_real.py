@@ -14,6 +14,7 @@ from torch import nn
 
 import torchmojo
 from torchmojo.toolchain.library import MOJO_PACKAGE
+from torchmojo.vision.ready.centerface import centerface_module
 
 ROOT = Path(__file__).parents[2]
 CENTERFACE = (
@@ -100,55 +101,6 @@ def test_mobilenet_sees_a_cat_and_a_coffee(example, asset, call, tmp_path):
 # --- CenterFace: boxes ------------------------------------------------------------------------
 
 
-class OnnxNet(nn.Module):
-    """Runs the few operators that CenterFace's file has."""
-
-    def __init__(self, path):
-        super().__init__()
-        onnx = pytest.importorskip("onnx")
-        from onnx import numpy_helper
-
-        graph = onnx.load(path).graph
-        for index, weight in enumerate(graph.initializer):
-            value = torch.from_numpy(numpy_helper.to_array(weight).copy())
-            self.register_buffer(f"w{index}", value)
-        self.names = {weight.name: f"w{index}" for index, weight in enumerate(graph.initializer)}
-        self.input = next(i.name for i in graph.input if i.name not in self.names)
-        self.results = [output.name for output in graph.output]
-        self.nodes = [
-            (
-                node.op_type,
-                list(node.input),
-                node.output[0],
-                {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute},
-            )
-            for node in graph.node
-        ]
-
-    def forward(self, x):
-        values = {self.input: x}
-
-        def get(name):
-            return values[name] if name in values else getattr(self, self.names[name])
-
-        for kind, inputs, result, attributes in self.nodes:
-            a = [get(name) for name in inputs]
-            pads, strides = attributes.get("pads", [0, 0])[:2], attributes.get("strides", [1, 1])
-            groups = attributes.get("group", 1)
-            bias = a[2] if len(a) > 2 else None
-            if kind == "Conv":
-                y = F.conv2d(a[0], a[1], bias, strides, pads, groups=groups)
-            elif kind == "ConvTranspose":
-                extra = attributes.get("output_padding", [0, 0])
-                y = F.conv_transpose2d(a[0], a[1], bias, strides, pads, extra, groups)
-            elif kind == "BatchNormalization":
-                y = F.batch_norm(a[0], a[3], a[4], a[1], a[2], eps=attributes["epsilon"])
-            else:
-                y = {"Relu": torch.relu, "Sigmoid": torch.sigmoid, "Add": torch.add}[kind](*a)
-            values[result] = y
-        return tuple(values[name] for name in self.results)
-
-
 def faces(heat, scale, offset, _landmarks, least=0.5):
     """Decode boxes: x0, y0, x1, y1, score; the best first, and those that overlap it dropped."""
     ys, xs = (heat[0, 0] > least).nonzero().T
@@ -170,7 +122,9 @@ def faces(heat, scale, offset, _landmarks, least=0.5):
 
 def test_centerface_finds_the_astronaut(asset, astronaut, call, tmp_path):
     Image = pytest.importorskip("PIL.Image")
-    module = OnnxNet(asset(*CENTERFACE)).eval()
+    pytest.importorskip("onnx")
+    asset(*CENTERFACE)
+    module = centerface_module()
     picture = Image.open(astronaut).convert("RGB")
     pixels = torch.frombuffer(bytearray(picture.tobytes()), dtype=torch.uint8).view(512, 512, 3)
     image = pixels.permute(2, 0, 1)[None].float().contiguous()

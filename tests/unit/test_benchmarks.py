@@ -49,6 +49,7 @@ KEYS = {
         prepare_1080p_ratio_1t prepare_1080p_ratio_2t prepare_recipe_ratio prepare_antialias_ratio
         bandwidth_share
     """,
+    "pipeline": "stages_ratio end_to_end_ratio chain_ratio movement_ratio",
     "filters": "gray_ms_mojo_1t blur_ms_mojo_2t sobel_ratio_torch_1t",
 }
 # Null where this machine cannot measure them: no peer, no compiler, no second core to itself.
@@ -62,6 +63,8 @@ MAY_BE_NULL = (
     "ctypes",
     "floor",
     "safe",
+    "stages",
+    "end_to_end",
 )
 
 

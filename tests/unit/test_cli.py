@@ -15,7 +15,8 @@ from torchmojo.cli import app, main
 from torchmojo.toolchain.cache import Cache
 
 COMMANDS = [
-    *("demo", "new", "show", "stub", "build", "include", "weights", "doctor", "coldstart"),
+    *("demo", "new", "show", "stub", "build", "include", "weights", "detect", "classify"),
+    *("doctor", "coldstart"),
     "cache",
 ]
 

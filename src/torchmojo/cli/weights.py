@@ -25,6 +25,8 @@ def weights(
 ) -> None:
     """Check a file of weights and list its tensors.
 
+    Nothing of it is run.
+
     Example: torchmojo weights model.pt
     """
     from torchmojo.models.weights.open import open_weights

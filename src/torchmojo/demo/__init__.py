@@ -1,4 +1,4 @@
-"""What ``torchmojo demo`` runs: three picture filters in Mojo, checked and timed against torch."""
+"""What ``torchmojo demo`` runs: three picture filters in Mojo beside torch, and a face detector."""
 
 from torchmojo.demo.report import Report, Row
 from torchmojo.demo.runner import KERNELS, main, run

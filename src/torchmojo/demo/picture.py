@@ -34,11 +34,13 @@ class Picture:
         pixels: uint8 ``[h, w, 3]``, RGB.
         origin: What it is.
         note: Why it is not the photograph, and how to get that; empty where it is.
+        path: The photograph's file.
     """
 
     pixels: torch.Tensor
     origin: str
     note: str = ""
+    path: Path | None = None
 
 
 def find_picture() -> Picture:
@@ -52,7 +54,7 @@ def find_picture() -> Picture:
     """
     try:
         path = _locate()
-        return Picture(_decode(path), f"{path.name} of {PACKAGE}")
+        return Picture(_decode(path), f"{path.name} of {PACKAGE}", path=path)
     except _AbsentError as error:
         note = f"{error}; for the photograph: {INSTALL}"
         return Picture(_draw(512), "a drawing", note)

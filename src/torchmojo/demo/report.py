@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from torchmojo.demo.faces import Faces, show_faces
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -75,6 +77,7 @@ class Report:
         next_load: Seconds that it takes in a new process from now on.
         rows: One for each kernel, in the order in which they ran.
         output: The picture that was written: gray, blurred, edges.
+        faces: What the face detector found in the picture.
     """
 
     picture: str
@@ -85,6 +88,7 @@ class Report:
     next_load: float
     rows: tuple[Row, ...]
     output: Path
+    faces: Faces
 
     @property
     def compiled(self) -> bool:
@@ -147,5 +151,6 @@ def show(report: Report, console: Console) -> None:
         highlight=False,
         soft_wrap=True,
     )
+    show_faces(report.faces, console)
     if not report.ok:
         console.print("[bold red]FAILED[/bold red]  see the figures in the table")

@@ -60,7 +60,8 @@ def run(out: Path, threads: int = 1) -> Report:
     """Filter a picture with the Mojo kernels, and check and time each against plain torch.
 
     Args:
-        out: PNG file to write: gray, blurred and edges side by side.
+        out: PNG file to write: gray, blurred and edges side by side. Beside it, faces that are
+            found are drawn into a second picture, whose name ends in ``-faces``.
         threads: Threads for torch and Mojo; times on one are steady on busy machines too.
 
     Returns:
@@ -70,6 +71,7 @@ def run(out: Path, threads: int = 1) -> Report:
 
     import torchmojo
     from torchmojo.demo import reference
+    from torchmojo.demo.faces import find_faces
     from torchmojo.demo.picture import find_picture, write_png
 
     start = time.perf_counter()
@@ -77,6 +79,7 @@ def run(out: Path, threads: int = 1) -> Report:
     first_load = time.perf_counter() - start
 
     picture = find_picture()
+    out.parent.mkdir(parents=True, exist_ok=True)
     image = picture.pixels
     gray, blurred, edges = (torch.empty(image.shape[:2]) for _ in range(3))
     with _threads(threads):
@@ -103,6 +106,7 @@ def run(out: Path, threads: int = 1) -> Report:
                 lambda: reference.sobel(blurred.double()),
             ),
         )
+        faces = find_faces(picture.path, out.with_name(f"{out.stem}-faces.png"))
     write_png(out, torch.cat((gray, blurred, edges / edges.max()), dim=1))
     return Report(
         picture=picture.origin,
@@ -113,6 +117,7 @@ def run(out: Path, threads: int = 1) -> Report:
         next_load=_load_elsewhere(),
         rows=rows,
         output=out.absolute(),
+        faces=faces,
     )
 
 

@@ -1,0 +1,1 @@
+"""The parts of a pipeline; its public names are those of ``torchmojo.vision``."""

@@ -1,0 +1,1 @@
+"""Pipelines around models that people use, whose weights lie in installed packages."""
