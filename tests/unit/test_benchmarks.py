@@ -41,10 +41,14 @@ KEYS = {
     "attention": """
         attention.f32_b1_s16_forward_mojo_us_1t attention.bf16_b2_s128_train_ratio_torch_2t
     """,
+    "nms": """
+        nms_real_ratio nms_1e4_ratio nms_clustered_ratio nms_cv2_ratio nms_torchvision_ratio
+        nms_1e5_ms nms_clustered_1e5_ms
+    """,
     "filters": "gray_ms_mojo_1t blur_ms_mojo_2t sobel_ratio_torch_1t",
 }
 # Null where this machine cannot measure them: no peer, no compiler, no second core to itself.
-MAY_BE_NULL = ("tvm_ffi", "raw_c", "custom_op", "_2t", "check", "ctypes", "floor", "safe")
+MAY_BE_NULL = ("tvm_ffi", "raw_c", "custom_op", "_2t", "check", "ctypes", "floor", "safe", "cv2", "vision", "real")
 
 
 @pytest.mark.slow
