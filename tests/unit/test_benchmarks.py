@@ -48,7 +48,19 @@ KEYS = {
     "filters": "gray_ms_mojo_1t blur_ms_mojo_2t sobel_ratio_torch_1t",
 }
 # Null where this machine cannot measure them: no peer, no compiler, no second core to itself.
-MAY_BE_NULL = ("tvm_ffi", "raw_c", "custom_op", "_2t", "check", "ctypes", "floor", "safe", "cv2", "vision", "real")
+MAY_BE_NULL = (
+    "tvm_ffi",
+    "raw_c",
+    "custom_op",
+    "_2t",
+    "check",
+    "ctypes",
+    "floor",
+    "safe",
+    "cv2",
+    "vision",
+    "real",
+)
 
 
 @pytest.mark.slow
