@@ -50,6 +50,10 @@ KEYS = {
         bandwidth_share
     """,
     "pipeline": "stages_ratio end_to_end_ratio chain_ratio movement_ratio",
+    "nms": """
+        nms_real_ratio nms_1e4_ratio nms_clustered_ratio nms_cv2_ratio nms_torchvision_ratio
+        nms_1e5_ms nms_clustered_1e5_ms
+    """,
     "filters": "gray_ms_mojo_1t blur_ms_mojo_2t sobel_ratio_torch_1t",
 }
 # Null where this machine cannot measure them: no peer, no compiler, no second core to itself.
@@ -65,6 +69,9 @@ MAY_BE_NULL = (
     "safe",
     "stages",
     "end_to_end",
+    "cv2",
+    "vision",
+    "real",
 )
 
 

@@ -89,6 +89,17 @@ def test_exported_and_loaded_elsewhere(tmp_path, strict):
     subprocess.run([sys.executable, "-c", textwrap.dedent(script)], cwd=tmp_path, check=True)
 
 
+@pytest.mark.slow
+def test_the_first_call_of_a_process_may_be_a_compiled_one(tmp_path):
+    script = """
+        import torch, torchmojo.vision
+        compiled = torch.compile(lambda b, s: b[torchmojo.vision.nms(b, s, 0.5)], fullgraph=True)
+        boxes = torch.tensor([[0.0, 0, 4, 4], [0, 0, 4, 3]])
+        assert compiled(boxes, torch.tensor([0.5, 0.75])).tolist() == [[0, 0, 4, 3]]
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(script)], cwd=tmp_path, check=True)
+
+
 def test_nothing_is_compiled_on_import(tmp_path):
     # Not even an operator is looked for: an import must not wait for a compiler.
     script = "import torchmojo.vision as v; assert not v.operators._operators"

@@ -76,7 +76,10 @@ struct Greedy[wide: DType](Movable):
         self.nearly = self.threshold - abs(self.threshold) * Scalar[Self.wide](SLACK)
         self.smaller = smaller
         self.careful = False
+        # Next to 0 an intersection may be too small for its rounding: then the whole box is looked at.
         self.inset = min(self.threshold, 0.5) * Scalar[Self.wide](1 - SLACK)
+        if self.threshold < Scalar[Self.wide](SLACK):
+            self.inset = 0
         self.scale = 1
         self.side = 1
         self.heads = List[Int32]()
