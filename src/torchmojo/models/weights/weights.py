@@ -85,19 +85,20 @@ class Weights(Mapping[str, Handle]):
         self._entries = entries
         self._align = align
         self._handles: dict[str, Handle] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # of the descriptor, the handles and the storages
         self._copies = [1, mapping.size] if mapping.copied else [0, 0]
 
     # -- the mapping -----------------------------------------------------------------------------
 
     def __getitem__(self, name: str) -> Handle:
         """Returns the handle of a tensor; the same one each time."""
-        found = self._handles.get(name)
-        if found is None or found.released:
-            found = self._handles[name] = share(self.tensor(name), mode="borrowed_immutable")
-        else:
-            self._open(name)
-        return found
+        with self._lock:
+            found = self._handles.get(name)
+            if found is None or found.released:
+                found = self._handles[name] = share(self.tensor(name), mode="borrowed_immutable")
+            else:
+                self._open(name)
+            return found
 
     def __iter__(self) -> Iterator[str]:
         """Yields the names, in the order of the file."""
@@ -180,8 +181,9 @@ class Weights(Mapping[str, Handle]):
             CopyError: It would be copied, inside ``no_copies``.
             LayoutError: It would be copied, and the policy is to refuse.
         """
-        self._open(name)
-        return self._view(name)
+        with self._lock:
+            self._open(name)
+            return self._view(name)
 
     def bind(self, model: Any, *, strict: bool = True) -> Bound:
         """Puts the weights under a model, with no copy.
@@ -224,16 +226,17 @@ class Weights(Mapping[str, Handle]):
 
     def close(self) -> None:
         """Releases the handles and closes the file; views of it stay valid. May be repeated."""
-        mapping, self._mapping = self._mapping, None
-        if mapping is None:
-            return
-        for handle in self._handles.values():
-            if not handle.released:
-                handle.release()
-        self._handles.clear()
-        for e in self._entries.values():
-            e.storage.memory = None
-        mapping.close()
+        with self._lock:
+            mapping, self._mapping = self._mapping, None
+            if mapping is None:
+                return
+            mapping.close()
+            for e in self._entries.values():
+                e.storage.memory = None
+            while self._handles:
+                _, handle = self._handles.popitem()
+                if not handle.released:
+                    handle.release()
 
     def __enter__(self) -> Weights:
         """Returns itself."""
@@ -250,9 +253,10 @@ class Weights(Mapping[str, Handle]):
 
     def _open(self, what: str) -> None:
         """Refuses where the weights were closed, or the file is no longer what was opened."""
-        if self._mapping is None:
-            raise HandleError(f"{what}: wanted open weights, given {self!r}")
-        changed = self._mapping.changed()
+        with self._lock:  # or the number of a closed descriptor could be another file's
+            if self._mapping is None:
+                raise HandleError(f"{what}: wanted open weights, given {self!r}")
+            changed = self._mapping.changed()
         if changed:
             raise WeightsError(
                 f"{what}: {self.path.name}: wanted the file that was opened, given {changed}; open "
@@ -262,12 +266,10 @@ class Weights(Mapping[str, Handle]):
     def _view(self, name: str) -> Any:
         """Makes a tensor, without looking at the file."""
         entry = self._entries[name]
-        held = entry.storage.memory
-        if held is None:
-            with self._lock:  # or two threads would copy it
-                held = entry.storage.memory
-                if held is None:
-                    held = self._make(entry)
+        with self._lock:  # or two threads would copy it
+            held = entry.storage.memory
+            if held is None:
+                held = self._make(entry)
         return memory.view_of(entry, held)
 
     def _make(self, entry: Entry) -> Any:
