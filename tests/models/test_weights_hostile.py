@@ -83,8 +83,10 @@ def test_a_pickle_that_holds_something_else(tmp_path, refused, data, words):
 def test_what_a_pickle_asks_for_is_not_allocated(tmp_path, refused):
     """A memo of four thousand million entries: the reader in C makes room for all of it."""
     path = hostile.archive_of(tmp_path / "m.pt", b"\x80\x02}r\xff\xff\xff\xff.")
-    assert len(open_weights(path)) == 0
-    refused(hostile.archive_of(tmp_path / "n.pt", b"\x80\x02}r\xff\xff\xff\xffh\x01."), "none")
+    refused(path, "given item 4294967295 of its memo after 0; save the state_dict() alone")
+    refused(hostile.archive_of(tmp_path / "n.pt", b"\x80\x02}r\0\0\0\0q\2."), "item 2 of its memo")
+    refused(hostile.archive_of(tmp_path / "o.pt", b"\x80\x02}q\0h\1."), "none")
+    assert len(open_weights(hostile.archive_of(tmp_path / "p.pt", b"\x80\x02}q\0r\1\0\0\0."))) == 0
 
 
 def test_one_list_is_not_made_into_many(tmp_path):

@@ -1,6 +1,7 @@
 """Files that ask for too much, or hold what cannot be mapped: short texts, bounded memory."""
 
 import gc
+import io
 import os
 import tarfile
 from pathlib import Path
@@ -206,6 +207,25 @@ def test_a_member_larger_than_its_archive(tmp_path, refused):
     head = info.tobuf(tarfile.GNU_FORMAT)
     (tmp_path / "m.pt").write_bytes(head + b"\x80\x02cos\nsystem\n.".ljust(512, b"\0"))
     refused(tmp_path / "m.pt", "given a tar archive", "os.system")
+
+
+def test_a_message_does_not_read_without_end(tmp_path, refused):
+    """What a refused file would import is looked for in a million opcodes and sixteen members."""
+    many = b"\x80\x04" + b"N" * 1_000_000 + b"cos\nsystem\n."
+    (tmp_path / "m.pt").write_bytes(many)
+    refused(tmp_path / "m.pt", "given a bare pickle")
+    with pytest.raises(WeightsError) as caught:
+        open_weights(tmp_path / "m.pt")
+    assert "system" not in str(caught.value)
+    with tarfile.open(tmp_path / "t.pt", "w") as tar:
+        for i in range(17):
+            data = f"cos\nf{i}\n.".encode()
+            info = tarfile.TarInfo(f"{i:02}")
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    with pytest.raises(WeightsError) as caught:
+        open_weights(tmp_path / "t.pt")
+    assert "os.f15" in str(caught.value) and "os.f16" not in str(caught.value)
 
 
 # --- what a system refuses ------------------------------------------------------------------------

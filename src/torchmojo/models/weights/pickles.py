@@ -246,6 +246,20 @@ class _Reader(_Base):  # type: ignore[misc]
             raise Unread("a storage without a dtype")
         return self._storage_of((pid[1].value, *pid[2:]))
 
+    def load_binput(self) -> None:
+        """Remembers an item."""
+        self._remember(self.read(1)[0])
+
+    def load_long_binput(self) -> None:
+        """Remembers an item."""
+        self._remember(int.from_bytes(self.read(4), "little"))
+
+    def _remember(self, index: int) -> None:
+        # One after the other, as all picklers do: chosen numbers could collide in a dictionary.
+        if index > len(self.memo):
+            raise Unread(f"item {index} of its memo after {len(self.memo)}", _ALONE)
+        self.memo[index] = self.stack[-1]
+
     def load_reduce(self) -> None:
         """Calls one of our own functions with what the pickle gives."""
         arguments, name = self.stack.pop(), self.stack[-1]
@@ -287,6 +301,8 @@ class _Reader(_Base):  # type: ignore[misc]
         return target
 
     for _opcode, _step in (
+        (pickle.BINPUT, load_binput),
+        (pickle.LONG_BINPUT, load_long_binput),
         (pickle.REDUCE, load_reduce),
         (pickle.NEWOBJ, load_newobj),
         (pickle.BUILD, load_build),
