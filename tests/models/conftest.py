@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,27 @@ def child(tmp_path):
         )
 
     return run
+
+
+@pytest.fixture
+def refused():
+    """Give `refused(path, words, **options)`: opening fails, and the text holds the words."""
+
+    def check(path, *words, **options):
+        tracemalloc.start()
+        try:
+            with pytest.raises(torchmojo.WeightsError) as caught:
+                torchmojo.open_weights(path, **options)
+            _, most = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        text = str(caught.value)
+        assert text.startswith("open_weights: "), text
+        for word in words:
+            assert word in text, text
+        assert most < 4 << 20, "something was allocated for what the file says"
+
+    return check
 
 
 class Small(torch.nn.Module):

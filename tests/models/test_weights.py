@@ -2,7 +2,9 @@
 
 import gc
 import hashlib
+import itertools
 import os
+import sys
 import threading
 import warnings
 from pathlib import Path
@@ -358,6 +360,87 @@ def test_threads_copy_once(tmp_path):
             thread.join()
         assert len(set(found)) == 1 and weights.copies == 1
     torchmojo.copies(reset=True)
+
+
+@pytest.fixture
+def hasty():
+    """Let threads take turns as often as they can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+def in_threads(count, work):
+    """Run `work` in threads that start together, and give what they raised."""
+    barrier, raised = threading.Barrier(count), []
+
+    def run():
+        barrier.wait()
+        try:
+            work()
+        except Exception as error:
+            raised.append(error)
+
+    threads = [threading.Thread(target=run) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return raised
+
+
+def test_threads_make_one_handle(tmp_path, hasty):
+    path = hostile.saved(tmp_path / "m.pt")
+    for _ in range(100):
+        found = []
+        with open_weights(path) as weights:
+            assert in_threads(4, lambda: found.append(weights["w"])) == []  # noqa: B023
+        assert len(found) == 4 and len({id(handle) for handle in found}) == 1
+        assert found[0].released
+
+
+def test_close_while_others_look(tmp_path, hasty):
+    """The number of a closed descriptor may be another file's a moment later."""
+    path = hostile.saved(tmp_path / "m.pt")
+    turn = itertools.count()
+    closed = 0
+    for _ in range(100):
+        weights = open_weights(path)
+        handles = []
+
+        def work():
+            if next(turn) % 4 == 3:
+                weights.close()  # noqa: B023
+                return
+            for _ in range(30):
+                handles.append(weights["w"])  # noqa: B023
+                weights.tensor("w")  # noqa: B023
+
+        raised = in_threads(4, work)
+        assert {type(error) for error in raised} <= {HandleError}
+        assert all("wanted open weights" in str(error) for error in raised)
+        assert weights.closed and all(handle.released for handle in handles)
+        closed += len(raised)
+    assert closed, "nobody was interrupted: the test shows nothing"
+
+
+def test_closing_waits_for_a_look_at_the_file(tmp_path, monkeypatch):
+    weights = open_weights(hostile.saved(tmp_path / "m.pt"))
+    mapping, real = weights._mapping, os.fstat
+    closer = threading.Thread(target=weights.close)
+
+    def slow(fd):
+        closer.start()
+        closer.join(0.2)
+        assert mapping._fd == fd, "closed in between"
+        return real(fd)
+
+    monkeypatch.setattr(os, "fstat", slow)
+    assert weights.tensor("w").tolist() == [0, 1, 2, 3]
+    monkeypatch.undo()
+    closer.join()
+    assert weights.closed
 
 
 def test_copy_is_counted(tmp_path):

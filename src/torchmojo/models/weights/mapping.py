@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import mmap
 import os
-import re
 import stat
 import sys
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from torchmojo.errors import WeightsError
+from torchmojo.errors import ArgumentError, WeightsError
+from torchmojo.models.weights.text import brief, plain
 
-__all__ = ["CONTROL", "FileMapping", "fail"]
+__all__ = ["FileMapping", "fail"]
 
-# What a terminal obeys instead of printing, and what cannot be printed at all; a line may end.
-CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 _CHUNK = 8 << 20
 _LONG = 256 << 20  # a file that takes so long to hash that somebody wants to see it go on
 # Else a file larger than memory and swap is refused by the kernel, as its pages could be written.
@@ -31,8 +30,7 @@ def fail(path: object, text: str) -> WeightsError:
         path: The file.
         text: What was wanted, what was given, what to do.
     """
-    clean = CONTROL.sub(lambda found: ascii(found[0])[1:-1], f"open_weights: {path}: {text}")
-    return WeightsError(clean)
+    return WeightsError(f"open_weights: {plain(str(path))}: {brief(text)}")
 
 
 class FileMapping:
@@ -50,13 +48,20 @@ class FileMapping:
         copied: Whether they were copied, so that the file no longer matters.
     """
 
+    _fd = -1  # of the class: what ends in __init__ is deleted too
+
     def __init__(self, path: str | os.PathLike[str], copy: bool) -> None:
         """Opens and maps, or reads, a file."""
-        self.path = Path(path).absolute()
         self.copied = copy
-        self._fd = -1
-        # Without waiting: a named pipe would block here, before it can be refused.
-        self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            self.path = Path(path).absolute()
+            # Without waiting: a named pipe would block here, before it can be refused.
+            self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except (TypeError, ValueError):  # bytes and numbers; NUL, and half of a pair
+            raise ArgumentError(
+                f"open_weights: path: wanted a path of text without NUL, given "
+                f"{brief(repr(path), 200)}"
+            ) from None
         try:
             found = os.fstat(self._fd)
             if not stat.S_ISREG(found.st_mode):
@@ -66,6 +71,15 @@ class FileMapping:
                 raise fail(path, "wanted a file of weights, given an empty one; get it again")
             self._stamp = _stamp(found)
             self.memory = self._read() if copy else self._map()
+        except (OSError, MemoryError, OverflowError) as error:
+            self.close()
+            what, do = "mapped", "it needs a system that allows as much"
+            if copy:
+                what, do = "copied", "leave out copy=True"
+            elif getattr(error, "errno", 0) == errno.ENODEV:  # of sysfs and the like
+                do = "write copy=True"
+            given = f"one of {found.st_size} bytes that cannot be ({error})"
+            raise fail(path, f"wanted a file that can be {what}, given {given}; {do}") from None
         except BaseException:
             self.close()
             raise
@@ -75,6 +89,9 @@ class FileMapping:
         return mmap.mmap(self._fd, self.size, flags=flags, prot=prot)
 
     def _read(self) -> mmap.mmap:
+        most = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        if self.size > most:  # a system that lends what it has not would end the process later
+            raise MemoryError(f"the memory has {most} bytes")
         memory = mmap.mmap(-1, self.size)
         done = 0
         with memoryview(memory) as view:

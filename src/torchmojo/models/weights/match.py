@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from io import StringIO
 from typing import Any, NamedTuple
 
 from torchmojo.dtypes import BY_NAME
 from torchmojo.errors import ArgumentError
+from torchmojo.models.weights.text import brief
 
-__all__ = ["Difference", "differences", "outline_of", "table"]
+__all__ = ["Difference", "Outline", "agreement", "differences", "outline_of", "show", "table"]
 
 _NONE = "–"
+_MOST_ROWS = 40
 Outline = tuple[str, tuple[int, ...]]
 
 
@@ -31,10 +33,38 @@ class Difference(NamedTuple):
     why: str
 
 
-def outline_of(thing: Any) -> Outline:
+def agreement(what: str, signature: Any) -> dict[str, tuple[Outline, tuple[int, ...]]]:
+    """Reads a signature: dtype and shape of each name, and the strides that are meant.
+
+    Args:
+        what: The operation, for messages.
+        signature: Maps names to tensors, or to ``(dtype, shape)``, which means row by row.
+
+    Raises:
+        ArgumentError: It is none.
+    """
+    if not isinstance(signature, Mapping):
+        raise ArgumentError(
+            f"{what}: signature: wanted a mapping of names to tensors or (dtype, shape), given "
+            f"{brief(repr(signature), 200)}; state_dict() of the model is one"
+        )
+    found = {}
+    for name, thing in signature.items():
+        outline = outline_of(what, thing)
+        strides, step = [], 1
+        for n in reversed(outline[1]):
+            strides.append(step)
+            step *= n if n else 1
+        told = thing.stride() if callable(getattr(thing, "stride", None)) else strides[::-1]
+        found[name] = outline, tuple(told)
+    return found
+
+
+def outline_of(what: str, thing: Any) -> Outline:
     """Reads dtype and shape of a tensor, of something like one, or of a pair.
 
     Args:
+        what: The operation, for messages.
         thing: Has ``dtype`` and ``shape``, or is ``(dtype, shape)``.
 
     Raises:
@@ -45,14 +75,21 @@ def outline_of(thing: Any) -> Outline:
     if isinstance(thing, (tuple, list)) and len(thing) == 2:
         name = getattr(thing[0], "__name__", None) or str(thing[0])
         name = name.removeprefix("torch.")
-        if name in BY_NAME and all(isinstance(n, int) for n in thing[1]):
-            return name, tuple(thing[1])
+        sizes = tuple(thing[1]) if isinstance(thing[1], Iterable) else (None,)
+        if name in BY_NAME and all(isinstance(n, int) for n in sizes):
+            return name, sizes
     raise ArgumentError(
-        f"open_weights: signature: wanted a tensor or (dtype, shape) for each name, given {thing!r}"
+        f"{what}: signature: wanted a tensor or (dtype, shape) for each name, given "
+        f"{brief(repr(thing), 200)}"
     )
 
 
-def _show(outline: Outline | None) -> str:
+def show(outline: Outline | None) -> str:
+    """Writes dtype and shape as ``f32[2,3]``, or nothing.
+
+    Args:
+        outline: Both, or None.
+    """
     if outline is None:
         return ""
     short = BY_NAME[outline[0]].short if outline[0] in BY_NAME else outline[0]
@@ -72,17 +109,17 @@ def differences(
     for name, outline in wanted.items():
         has = given.get(name)
         if has is None:
-            found.append(Difference(name, _show(outline), _NONE, "missing"))
+            found.append(Difference(name, show(outline), _NONE, "missing"))
         elif outline is not None and has != outline:
             why = "wrong shape" if has[1] != outline[1] else "wrong dtype"
-            found.append(Difference(name, _show(outline), _show(has), why))
+            found.append(Difference(name, show(outline), show(has), why))
     more = (name for name in given if name not in wanted)
-    found += [Difference(name, _NONE, _show(given[name]), "unexpected") for name in more]
+    found += [Difference(name, _NONE, show(given[name]), "unexpected") for name in more]
     return found
 
 
 def table(found: list[Difference]) -> str:
-    """Writes differences as the lines of a table.
+    """Writes differences as the lines of a table: the first forty.
 
     Args:
         found: Differences.
@@ -93,9 +130,12 @@ def table(found: list[Difference]) -> str:
     made = Table(box=None, pad_edge=False)
     for title in ("name", "wanted", "given", ""):
         made.add_column(title, no_wrap=True)
-    for difference in found:
-        made.add_row(*difference)
-    width = 3 * max(len(part) for difference in found for part in difference) + 80
+    rows = [[brief(part) for part in difference] for difference in found[:_MOST_ROWS]]
+    for row in rows:
+        made.add_row(*row)
+    if len(found) > _MOST_ROWS:
+        made.add_row(f"and {len(found) - _MOST_ROWS} more")
+    width = 3 * max(len(part) for row in rows for part in row) + 80
     out = StringIO()
     Console(file=out, width=width, markup=False, highlight=False, emoji=False).print(made)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())

@@ -10,6 +10,7 @@ from torchmojo.bridge.copy.policy import policy_for
 from torchmojo.errors import CopyError, LayoutError
 from torchmojo.models.weights.mapping import FileMapping
 from torchmojo.models.weights.record import Entry, Storage
+from torchmojo.models.weights.text import brief, plain
 
 __all__ = ["aligned", "storage_of", "view_of"]
 
@@ -42,7 +43,7 @@ def storage_of(mapping: FileMapping, storage: Storage, align: int) -> Any:
     import torch
 
     if not storage.nbytes:
-        return torch.UntypedStorage(0)
+        return torch.UntypedStorage(0, device="cpu")
     # The pages may be written, in private: torch warns of buffers that may not.
     here = torch.frombuffer(
         mapping.memory, dtype=torch.uint8, count=storage.nbytes, offset=storage.start
@@ -60,7 +61,7 @@ def _announce(mapping: FileMapping, storage: Storage, align: int) -> None:
     lies = storage.start & -storage.start
     text = (
         f"{_WHAT}: path: wanted tensors at multiples of {max(align, storage.dtype.width)} bytes, "
-        f"given {storage.key} of {mapping.path.name} at one of {lies}"
+        f"given {brief(storage.key)} of {plain(mapping.path.name)} at one of {lies}"
     )
     if rule.forbidden:
         raise CopyError(f"{text}; write align={lies} if your kernels can do with that")
@@ -79,5 +80,7 @@ def view_of(entry: Entry, memory: Any) -> Any:
         memory: torch's storage.
     """
     torch = sys.modules["torch"]
-    empty = torch.empty(0, dtype=getattr(torch, entry.dtype.name))
-    return empty.set_(memory, entry.offset, entry.shape, entry.strides)
+    # Whoever asks, a tensor of weights is one of the CPU, and one that may be trained.
+    with torch.inference_mode(False):
+        empty = torch.empty(0, dtype=getattr(torch, entry.dtype.name), device="cpu")
+        return empty.set_(memory, entry.offset, entry.shape, entry.strides)

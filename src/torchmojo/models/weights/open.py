@@ -11,14 +11,16 @@ from torchmojo.bridge.copy.ledger import CopyReason, count, place_of_caller
 from torchmojo.bridge.copy.policy import policy_for
 from torchmojo.errors import ArgumentError, CopyError
 from torchmojo.models.weights import checkpoint, safetensors
-from torchmojo.models.weights.mapping import CONTROL, FileMapping, fail
-from torchmojo.models.weights.match import differences, outline_of, table
+from torchmojo.models.weights.mapping import FileMapping, fail
+from torchmojo.models.weights.match import agreement, differences, table
 from torchmojo.models.weights.record import Entry
+from torchmojo.models.weights.text import brief, printable
 from torchmojo.models.weights.weights import PAGE, Weights
 
 __all__ = ["open_weights"]
 
 _ALIGN = 64
+_NAME_LIMIT = 4096  # letters
 
 
 def open_weights(
@@ -74,15 +76,16 @@ def open_weights(
         [3.0, 4.0, 5.0]
         >>> weights.close()
     """
-    if sha256 is not None and not re.fullmatch(r"[0-9a-fA-F]{64}", sha256):
-        raise ArgumentError(f"open_weights: sha256: wanted 64 hex digits, given {sha256!r}")
+    hexed = isinstance(sha256, str) and re.fullmatch(r"[0-9a-fA-F]{64}", sha256)
+    if sha256 is not None and not hexed:
+        raise _argument("sha256", "64 hex digits", sha256)
     if align not in [1 << n for n in range(13)]:
-        raise ArgumentError(
-            f"open_weights: align: wanted a power of two up to {PAGE}, given {align!r}"
-        )
+        raise _argument("align", f"a power of two up to {PAGE}", align)
     if verify not in ("structure", "crc"):
-        raise ArgumentError(f"open_weights: verify: wanted 'structure' or 'crc', given {verify!r}")
-    wanted = {n: outline_of(t) for n, t in signature.items()} if signature is not None else None
+        raise _argument("verify", "'structure' or 'crc'", verify)
+    if key is not None and not isinstance(key, str):
+        raise _argument("key", "a name", key)
+    agreed = agreement("open_weights", signature) if signature is not None else None
     if copy and policy_for(None, "path").forbidden:
         raise CopyError("open_weights: copy: wanted no copy, given copy=True inside no_copies")
     mapping = FileMapping(path, copy)
@@ -95,12 +98,15 @@ def open_weights(
                                  "file or was changed: get it again")  # fmt: skip
         entries, form, metadata = _read(mapping, trusted, verify == "crc")
         for name in entries:
-            if CONTROL.search(name) or "\n" in name:
-                raise fail(path, f"wanted names that can be printed, given {name!r}")
+            if len(name) > _NAME_LIMIT:
+                raise fail(path, f"wanted names of at most {_NAME_LIMIT} letters, given {name!r}")
+            if not printable(name):
+                raise fail(path, f"wanted names that can be printed, given {name!a}")
         if key is not None:
             entries = _below(path, entries, key)
-        weights = Weights(mapping, entries, form, align, digest, metadata)
-        if wanted is not None:
+        weights = Weights(mapping, entries, form, align, digest, metadata, agreed)
+        if agreed is not None:
+            wanted = {name: outline for name, (outline, _) in agreed.items()}
             found = differences(wanted, weights.signature)
             if found:
                 text = "wanted the tensors of the signature, given others:"
@@ -111,6 +117,10 @@ def open_weights(
     if copy:
         count("open_weights", "path", CopyReason.ASKED, mapping.size, place_of_caller())
     return weights
+
+
+def _argument(name: str, wanted: str, given: Any) -> ArgumentError:
+    return ArgumentError(f"open_weights: {name}: wanted {wanted}, given {brief(repr(given), 200)}")
 
 
 def _read(

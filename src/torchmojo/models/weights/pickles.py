@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import pickle
 import pickletools
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, BinaryIO
+from itertools import islice
+from typing import Any, BinaryIO, NamedTuple
 
 from torchmojo.dtypes import BY_NAME
 from torchmojo.models.weights.mapping import fail
+from torchmojo.models.weights.text import brief
 
 __all__ = ["Item", "Script", "Unread", "globals_of", "read_pickle"]
 
@@ -39,8 +42,45 @@ _STORAGES = {
 _MOST_NAMED = 5
 
 
+_KEY_BITS = 64
+_ALONE = "save the state_dict() alone"
+_MOST_OPCODES = 1_000_000  # that are looked at for a message
+_DISTRUST = (
+    "such a file can run code: if you trust it, load it with torch and save its state_dict()"
+)
+
+
+class _Kind(NamedTuple):
+    """A tensor that torch saves in another way than as numbers over a storage."""
+
+    globals: tuple[str, ...]
+    given: str
+    advice: str
+
+
+_KINDS = (
+    _Kind(("_rebuild_qtensor", "QInt8Storage", "QUInt8Storage", "QInt32Storage"),
+          "a quantized tensor", "save its dequantize(), or int_repr() with scale and zero point"),
+    _Kind(("_rebuild_sparse_tensor", "_rebuild_sparse_csr_tensor"), "a sparse tensor",
+          "save its to_dense(), or its indices and values"),
+    _Kind(("_rebuild_meta_tensor_no_storage",), "a tensor on the meta device",
+          "it has no numbers: give the model its weights before saving"),
+    _Kind(("_rebuild_device_tensor_from_numpy", "_rebuild_device_tensor_from_cpu_tensor"),
+          "a tensor of a device with a format of its own", "save its cpu()"),
+    _Kind(("_rebuild_nested_tensor",), "a nested tensor", "save its unbind(), a list of tensors"),
+    _Kind(("_rebuild_wrapper_subclass", "_rebuild_from_type_v2"),
+          "a subclass of torch.Tensor, or one with attributes", "save plain tensors"),
+    _Kind(("_rebuild_parameter_with_state",), "a parameter with attributes", "save its data"),
+)  # fmt: skip
+
+
 class Unread(Exception):
-    """A pickle that is refused; the text says what it holds."""
+    """A pickle that is refused; the texts say what it holds, and what to do."""
+
+    def __init__(self, given: str, advice: str = _DISTRUST) -> None:
+        """Takes both."""
+        super().__init__(given)
+        self.advice = advice
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -51,11 +91,13 @@ class Item:
         storage: What ``persistent_load`` returned.
         geometry: Shape, strides and offset.
         dtype: Name of a dtype; None for the storage's.
+        lazy: What turns the numbers when they are read, such as the conj bit; or nothing.
     """
 
     storage: Any
     geometry: tuple[Any, Any, Any]
     dtype: Any = None
+    lazy: str = ""
 
 
 class Script:
@@ -76,8 +118,23 @@ class _Name:
     call: Callable[..., Any] | None = None
 
 
-def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> Item:
-    return Item(storage, (shape, strides, offset))
+class _Key(NamedTuple):
+    """A key that is no text, as the text that names have of it.
+
+    Numbers are hashed in a way that a file can foresee: thousands of keys in one place of a
+    dictionary make it slow as the square of them. Texts are hashed with a secret.
+    """
+
+    kind: str
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, *more: Any) -> Item:
+    # more: whether it requires a gradient, its hooks, its bits
+    return Item(storage, (shape, strides, offset), None, _bits(*more[2:]))
 
 
 def _tensor_v3(
@@ -88,17 +145,25 @@ def _tensor_v3(
     _grad: Any,
     _hooks: Any,
     dtype: Any,
-    *_: Any,
+    *more: Any,
 ) -> Item:
-    return Item(storage, (shape, strides, offset), dtype.value)
+    return Item(storage, (shape, strides, offset), dtype.value, _bits(*more))
+
+
+def _bits(metadata: Any = None, *more: Any) -> str:
+    """Names the bits that torch keeps beside a tensor: a view of its conjugate or negative."""
+    if metadata is None and not more:
+        return ""
+    if type(metadata) is not dict or more:
+        raise Unread("a tensor with something beside it that is not known")
+    names = sorted(map(str, (key for key, value in metadata.items() if value is not False)))
+    return " and ".join(f"{name} bit" for name in names[:_MOST_NAMED])
 
 
 def _dictionary(pairs: Any = ()) -> dict[Any, Any]:
     if type(pairs) is not list:
         return {}
-    for pair in pairs:
-        _check_key(pair[0])
-    made = dict(pairs)
+    made = {_checked(key): value for key, value in pairs}
     pairs.clear()  # taken over: a short pickle could make a thousand large ones of one list
     return made
 
@@ -129,11 +194,6 @@ _SCRIPT_NAMES = {
 }  # fmt: skip
 
 
-def _check_key(key: object) -> None:
-    if not isinstance(key, (str, int, float, bytes, type(None))):
-        raise Unread(f"a dictionary with a {type(key).__name__} as a key")
-
-
 class _Reader(_Base):  # type: ignore[misc]
     """The unpickler: its table of opcodes holds what torch writes into state dictionaries."""
 
@@ -157,7 +217,9 @@ class _Reader(_Base):  # type: ignore[misc]
                 if step is None:
                     opcode = _by_code.get(chr(key[0]))
                     name = opcode.name if opcode else f"byte {key[0]:#04x}"
-                    raise Unread(f"the opcode {name}, which torch.save does not write")
+                    if name == "LONG4":
+                        raise Unread("a number of more than 255 bytes (the opcode LONG4)", _ALONE)
+                    raise Unread(f"the opcode {name}, which is not read here")
                 step(self)
         except _Stop as stop:
             return stop.value
@@ -170,6 +232,9 @@ class _Reader(_Base):  # type: ignore[misc]
         if found is None and self._script:
             found = _SCRIPT if full.startswith("__torch__.") else _SCRIPT_NAMES.get(full)
         if found is None:
+            kind = next((kind for kind in _KINDS if name in kind.globals), None)
+            if module.partition(".")[0] == "torch" and kind is not None:
+                raise Unread(f"{kind.given} (the global {full})", kind.advice)
             raise Unread(f"the global {full}, which was not imported")
         return found
 
@@ -180,6 +245,20 @@ class _Reader(_Base):  # type: ignore[misc]
         if not isinstance(pid[1], _Name) or pid[1].value not in BY_NAME:
             raise Unread("a storage without a dtype")
         return self._storage_of((pid[1].value, *pid[2:]))
+
+    def load_binput(self) -> None:
+        """Remembers an item."""
+        self._remember(self.read(1)[0])
+
+    def load_long_binput(self) -> None:
+        """Remembers an item."""
+        self._remember(int.from_bytes(self.read(4), "little"))
+
+    def _remember(self, index: int) -> None:
+        # One after the other, as all picklers do: chosen numbers could collide in a dictionary.
+        if index > len(self.memo):
+            raise Unread(f"item {index} of its memo after {len(self.memo)}", _ALONE)
+        self.memo[index] = self.stack[-1]
 
     def load_reduce(self) -> None:
         """Calls one of our own functions with what the pickle gives."""
@@ -222,6 +301,8 @@ class _Reader(_Base):  # type: ignore[misc]
         return target
 
     for _opcode, _step in (
+        (pickle.BINPUT, load_binput),
+        (pickle.LONG_BINPUT, load_long_binput),
         (pickle.REDUCE, load_reduce),
         (pickle.NEWOBJ, load_newobj),
         (pickle.BUILD, load_build),
@@ -233,9 +314,14 @@ class _Reader(_Base):  # type: ignore[misc]
 
 
 def _checked(key: Any) -> Any:
-    if type(key) is not str:  # hashing a tuple that is nested deeply ends the process
-        _check_key(key)
-    return key
+    if type(key) is str:
+        return key
+    # hashing a tuple that is nested deeply ends the process
+    if type(key) not in (int, float, bool, bytes, type(None)):
+        raise Unread(f"a dictionary with a {type(key).__name__} as a key", _ALONE)
+    if type(key) is int and key.bit_length() > _KEY_BITS:
+        raise Unread(f"a dictionary with a number of {key.bit_length()} bits as a key", _ALONE)
+    return _Key(type(key).__name__, str(key))
 
 
 def read_pickle(
@@ -253,10 +339,11 @@ def read_pickle(
     Raises:
         WeightsError: It holds something else; the text names it.
     """
+    advice = _DISTRUST
     try:
         return _Reader(file, storage_of, script).load()
     except Unread as error:
-        given = str(error)
+        given, advice = str(error), error.advice
     except (pickle.UnpicklingError, ArithmeticError, AttributeError, EOFError, LookupError,
             MemoryError, TypeError, ValueError) as error:  # fmt: skip
         given = f"bytes that are none ({type(error).__name__}: {error})"
@@ -264,8 +351,7 @@ def read_pickle(
         given = f"bytes that are none ({error})"
     raise fail(
         path,
-        f"wanted a pickle of tensors and plain containers, given {given}; such a file can run "
-        "code: if you trust it, load it with torch and save its state_dict()",
+        f"wanted a pickle of tensors and plain containers, given {brief(given, 300)}; {advice}",
     )
 
 
@@ -275,16 +361,16 @@ def globals_of(data: bytes) -> list[str]:
     Args:
         data: A pickle of any protocol.
     """
-    names: list[str] = []
-    texts: list[str] = []
+    names: dict[str, None] = {}
+    texts: deque[str] = deque(maxlen=2)
     try:
-        for opcode, argument, _ in pickletools.genops(data):
+        for opcode, argument, _ in islice(pickletools.genops(data), _MOST_OPCODES):
             if opcode.name in ("GLOBAL", "INST"):
-                names.append(str(argument).replace(" ", "."))
+                names[brief(str(argument).replace(" ", "."), 200)] = None
             elif opcode.name == "STACK_GLOBAL" and len(texts) > 1:
-                names.append(".".join(texts[-2:]))
+                names[brief(".".join(texts), 200)] = None
             elif isinstance(argument, str):
                 texts.append(argument)
     except Exception:  # what cannot be read to its end is named as far as it goes
         pass
-    return list(dict.fromkeys(names))[:_MOST_NAMED]
+    return list(names)[:_MOST_NAMED]

@@ -9,6 +9,7 @@ Source: https://github.com/huggingface/safetensors#format
 from __future__ import annotations
 
 import json
+import reprlib
 from typing import Any
 
 from torchmojo.dtypes import BY_NAME
@@ -93,7 +94,9 @@ def _entry(path: object, name: str, said: Any, begin: int) -> Entry:
     if type(said) is not dict or set(said) != {"dtype", "shape", "data_offsets"}:
         raise fail(path, f"{name}: wanted dtype, shape and data_offsets, given others")
     if said["dtype"] not in tuple(_DTYPES):
-        raise fail(path, f"{name}: wanted one of {', '.join(_DTYPES)}, given {said['dtype']!r}")
+        raise fail(
+            path, f"{name}: wanted one of {', '.join(_DTYPES)}, given {reprlib.repr(said['dtype'])}"
+        )
     dtype, shape, offsets = BY_NAME[_DTYPES[said["dtype"]]], said["shape"], said["data_offsets"]
     numbers = type(shape) is list and type(offsets) is list and len(offsets) == 2
     if not numbers or not all(type(n) is int and 0 <= n < 1 << 63 for n in (*shape, *offsets)):

@@ -10,11 +10,13 @@ from typing import Any, NamedTuple
 
 from torchmojo.bridge.share.handle import Handle
 from torchmojo.bridge.share.lender import share
-from torchmojo.errors import HandleError, WeightsError
+from torchmojo.errors import ArgumentError, HandleError, WeightsError
 from torchmojo.models.weights import memory
-from torchmojo.models.weights.bind import Bound, bind
+from torchmojo.models.weights.bind import Agreed, Bound, bind
 from torchmojo.models.weights.mapping import FileMapping
+from torchmojo.models.weights.match import agreement
 from torchmojo.models.weights.record import Entry
+from torchmojo.models.weights.text import plain
 
 __all__ = ["PAGE", "WeightInfo", "Weights"]
 
@@ -75,6 +77,7 @@ class Weights(Mapping[str, Handle]):
         align: int,
         sha256: str | None,
         metadata: dict[str, str],
+        agreed: Agreed | None = None,
     ) -> None:
         """Takes over a mapping whose tensors were checked; ``open_weights`` makes one."""
         self.path: Path = mapping.path
@@ -85,19 +88,21 @@ class Weights(Mapping[str, Handle]):
         self._entries = entries
         self._align = align
         self._handles: dict[str, Handle] = {}
-        self._lock = threading.Lock()
+        self._agreed = agreed
+        self._lock = threading.RLock()  # of the descriptor, the handles and the storages
         self._copies = [1, mapping.size] if mapping.copied else [0, 0]
 
     # -- the mapping -----------------------------------------------------------------------------
 
     def __getitem__(self, name: str) -> Handle:
         """Returns the handle of a tensor; the same one each time."""
-        found = self._handles.get(name)
-        if found is None or found.released:
-            found = self._handles[name] = share(self.tensor(name), mode="borrowed_immutable")
-        else:
-            self._open(name)
-        return found
+        with self._lock:
+            found = self._handles.get(name)
+            if found is None or found.released:
+                found = self._handles[name] = share(self.tensor(name), mode="borrowed_immutable")
+            else:
+                self._open(name)
+            return found
 
     def __iter__(self) -> Iterator[str]:
         """Yields the names, in the order of the file."""
@@ -114,7 +119,7 @@ class Weights(Mapping[str, Handle]):
     def __repr__(self) -> str:
         """Shows file, format, and how much there is."""
         state = "closed, " if self.closed else ""
-        return f"<weights {state}{self.path.name}, {self.format}, {len(self)} tensors>"
+        return f"<weights {state}{plain(self.path.name)}, {self.format}, {len(self)} tensors>"
 
     # -- what it holds ---------------------------------------------------------------------------
 
@@ -180,32 +185,49 @@ class Weights(Mapping[str, Handle]):
             CopyError: It would be copied, inside ``no_copies``.
             LayoutError: It would be copied, and the policy is to refuse.
         """
-        self._open(name)
-        return self._view(name)
+        with self._lock:
+            self._open(name)
+            return self._view(name)
 
-    def bind(self, model: Any, *, strict: bool = True) -> Bound:
+    def bind(
+        self, model: Any, *, strict: bool = True, signature: Mapping[str, Any] | None = None
+    ) -> Bound:
         """Puts the weights under a model, with no copy.
 
-        Parameters and buffers of a module are replaced by views of the file: it may be on the meta
-        device. Parameters keep their ``requires_grad``; those that were one tensor stay one, and
-        the file may hold such a tensor under one of its names. Training a bound module is safe: a
-        write makes private memory of the page, and the file stays as it is.
+        Parameters of a module get views of the file as their memory, buffers are replaced by such
+        views. Parameters on the CPU stay the objects that they are, so that an optimizer made
+        before goes on with them; those on another device, meta among them, or of a class of their
+        own are replaced: make the optimizer after ``bind``. They keep ``requires_grad``; those that
+        were one tensor stay one, and the file may hold such a tensor under one of its names.
+        Training a bound module is safe: a write makes private memory of the page, and the file
+        stays as it is.
+
+        Names are compared before hooks of the module run. Extra state is handed to the module where
+        it is a tensor; other extra state is not read, and is missing.
+
+        A compiled model reads as many bytes as it was compiled for, from wherever it is told; it
+        tells its names alone. Its weights are therefore compared with ``signature``: dtype, shape
+        and strides. A signature that is not that of the model makes it read outside the weights.
 
         Args:
-            model: A ``torch.nn.Module``; or a model compiled by AOTInductor, as its C++ loader
-                (``AOTIModelPackageLoader``) or what ``aoti_load_package`` returns, which uses the
-                mapped memory until it is freed.
+            model: A ``torch.nn.Module``; or a model compiled by AOTInductor for the CPU, as its C++
+                loader (``AOTIModelPackageLoader``) or what ``aoti_load_package`` returns, which
+                uses the mapped memory until it is freed.
             strict: Whether missing and unexpected names are errors. Shapes and dtypes always are.
-                A compiled model may have folded weights into its code, and tells no shapes: of
-                names that it does not have, none is an error.
+                A compiled model may have folded weights into its code: of names that it does not
+                have, none is an error, but a missing one always is.
+            signature: What a compiled model was compiled for, a ``state_dict()`` of the module, or
+                a mapping to ``(dtype, shape)``, which means row by row; None for that of
+                ``open_weights``. A module tells it by itself, and takes none.
 
         Returns:
             The names that were left out.
 
         Raises:
-            WeightsError: Names, shapes or dtypes do not fit, all listed in one table; or the file
-                is no longer what was opened. The model is as it was.
-            ArgumentError: It is no such model.
+            WeightsError: Names, shapes, dtypes or strides do not fit, all listed in one table; or
+                the file is no longer what was opened. The model is as it was, unless the text says
+                that its own hooks left something out.
+            ArgumentError: It is no such model, or a compiled one without a signature.
             HandleError: The weights were closed.
 
         Example:
@@ -220,20 +242,27 @@ class Weights(Mapping[str, Handle]):
             torch.Size([1, 2])
         """
         self._open("bind")
-        return bind(self, model, strict)
+        agreed = agreement("bind", signature) if signature is not None else self._agreed
+        if signature is not None and hasattr(model, "named_modules"):
+            raise ArgumentError(
+                "bind: signature: wanted none for a module, which tells its own, given one; give "
+                "it to open_weights"
+            )
+        return bind(self, model, strict, agreed)
 
     def close(self) -> None:
         """Releases the handles and closes the file; views of it stay valid. May be repeated."""
-        mapping, self._mapping = self._mapping, None
-        if mapping is None:
-            return
-        for handle in self._handles.values():
-            if not handle.released:
-                handle.release()
-        self._handles.clear()
-        for e in self._entries.values():
-            e.storage.memory = None
-        mapping.close()
+        with self._lock:
+            mapping, self._mapping = self._mapping, None
+            if mapping is None:
+                return
+            mapping.close()
+            for e in self._entries.values():
+                e.storage.memory = None
+            while self._handles:
+                _, handle = self._handles.popitem()
+                if not handle.released:
+                    handle.release()
 
     def __enter__(self) -> Weights:
         """Returns itself."""
@@ -250,24 +279,24 @@ class Weights(Mapping[str, Handle]):
 
     def _open(self, what: str) -> None:
         """Refuses where the weights were closed, or the file is no longer what was opened."""
-        if self._mapping is None:
-            raise HandleError(f"{what}: wanted open weights, given {self!r}")
-        changed = self._mapping.changed()
+        with self._lock:  # or the number of a closed descriptor could be another file's
+            if self._mapping is None:
+                raise HandleError(f"{what}: wanted open weights, given {self!r}")
+            changed = self._mapping.changed()
         if changed:
             raise WeightsError(
-                f"{what}: {self.path.name}: wanted the file that was opened, given {changed}; open "
-                "it again, with copy=True where files change, and replace files by renaming"
+                f"{what}: {plain(self.path.name)}: wanted the file that was opened, given "
+                f"{changed}; open it again, with copy=True where files change, and replace files "
+                "by renaming"
             )
 
     def _view(self, name: str) -> Any:
         """Makes a tensor, without looking at the file."""
         entry = self._entries[name]
-        held = entry.storage.memory
-        if held is None:
-            with self._lock:  # or two threads would copy it
-                held = entry.storage.memory
-                if held is None:
-                    held = self._make(entry)
+        with self._lock:  # or two threads would copy it
+            held = entry.storage.memory
+            if held is None:
+                held = self._make(entry)
         return memory.view_of(entry, held)
 
     def _make(self, entry: Entry) -> Any:
