@@ -84,7 +84,7 @@ def test_nor_as_the_only_input(what, native, monkeypatch):
 
 @pytest.mark.parametrize("what", ["freed", "cut", "cut behind an offset", "zero", "meta", "fake"])
 def test_what_has_no_memory_is_refused(what):
-    with pytest.raises(torchmojo.NoDataError, match="storage ends before|memory of its own"):
+    with pytest.raises(torchmojo.NoDataError, match=r"storage ends before|memory of its own"):
         fit([SPEC], [WRONG[what]()])
 
 

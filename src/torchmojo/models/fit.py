@@ -16,7 +16,6 @@ from torchmojo.errors import (
     NoDataError,
     ShapeError,
 )
-
 from torchmojo.models.memory import (
     extent,
     has_memory,
@@ -143,7 +142,9 @@ class Input:
             self._refuse(LayoutError, found, "call .to_dense()")
         if not has_memory(value):
             self._refuse(
-                NoDataError, found, "its storage ends before its last element: give a tensor whose memory is there"
+                NoDataError,
+                found,
+                "its storage ends before its last element: give a tensor whose memory is there",
             )
         self._check_sizes(tuple(value.shape), found, named)
         if value.requires_grad and self._is_grad_enabled():
@@ -250,9 +251,7 @@ def quick_check(inputs: Sequence[Input]) -> Any:
     if any(spec.fixed is None for spec in inputs):
         return _nothing
     alike = _native(inputs) or (
-        lambda *values: all(
-            spec.takes(value) for spec, value in zip(inputs, values, strict=True)
-        )
+        lambda *values: all(spec.takes(value) for spec, value in zip(inputs, values, strict=True))
     )
     extents = [extent(spec.fixed, spec.strides_for(spec.fixed), 1) for spec in inputs]
     if 0 in extents:

@@ -117,7 +117,7 @@ def _write(work: Path, manifest: dict[str, Any], compiled: Compiled) -> None:
         name: _entry(own, stored[name]) for own, name in compiled.constants.items()
     }
     lengths = {name: (work / name).stat().st_size for name in (names.LIBRARY, names.WEIGHTS)}
-    text = flat_text(manifest, compiled.constants, stored, lengths, _libtorch())
+    text = flat_text(manifest, lengths, _libtorch())
     (work / names.FLAT).write_text(text, "utf-8")
     manifest["files"] = {
         path.name: {"sha256": digest(path), "nbytes": path.stat().st_size}

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from torchmojo.errors import ArgumentError, ModelError
+from torchmojo.models.said import said
 
 __all__ = ["example_tensors", "program_of", "quiet"]
 
@@ -133,7 +134,7 @@ def _export(model: Any, inputs: tuple[Any, ...], dynamic: Any) -> Any:
         except (ArgumentError, ModelError):
             raise
         except Exception as error:  # whatever torch.export meets in a user's code
-            raise ModelError(f"prepare: model: torch cannot export it: {error}") from error
+            raise ModelError(f"prepare: model: torch cannot export it: {said(error, 4)}") from error
 
 
 def _convert(model: Any, inputs: tuple[Any, ...], dynamic: Any) -> Any:
