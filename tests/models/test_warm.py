@@ -201,7 +201,7 @@ def test_a_model_in_training_is_refused(whole):
     model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3))
     if not whole:
         model.eval()[1].train()
-    name = "Sequential" if whole else "BatchNorm1d"
+    name = "Sequential" if whole else "BatchNorm1d (1)"
     with pytest.raises(torchmojo.ArgumentError) as caught:
         torchmojo.warm(model, shapes=[(2, 3)])
     assert str(caught.value) == (

@@ -14,6 +14,7 @@ from typing import Any
 from torchmojo.dtypes import BY_NAME
 from torchmojo.errors import ArgumentError
 from torchmojo.models.example import Example, read_examples
+from torchmojo.models.mode import training_part
 
 __all__ = ["Warmed", "Warmth", "warm"]
 
@@ -188,16 +189,11 @@ def _check(model: Any, runs: Any, tolerance: Any) -> None:
         raise ArgumentError(
             f"warm: model: wanted a module or a function, given {type(model).__name__}"
         )
-    # A frozen module has no mode; an exported one has that of its export, whatever its flag says,
-    # and forbids to change it by a `train` of its own.
-    fixed = "train" in getattr(model, "__dict__", {})
-    for module in model.modules() if hasattr(model, "modules") and not fixed else ():
-        if getattr(module, "training", False):
-            raise ArgumentError(
-                f"warm: model: wanted evaluation mode, given {type(module).__name__} in training "
-                "mode, where a run changes statistics and draws random numbers; call model.eval() "
-                "first"
-            )
+    if part := training_part(model):
+        raise ArgumentError(
+            f"warm: model: wanted evaluation mode, given {part} in training mode, where a run "
+            "changes statistics and draws random numbers; call model.eval() first"
+        )
     if runs is not None and (not isinstance(runs, int) or isinstance(runs, bool) or runs < 1):
         raise ArgumentError(f"warm: runs: wanted 1 or more, given {runs!r}")
     if not isinstance(tolerance, (int, float)) or not tolerance > 0:
