@@ -15,7 +15,7 @@ from torchmojo.models.fit import Input, fit, quick_check
 from torchmojo.models.mapped import bytes_of, map_file, tensors_in
 from torchmojo.models.prepared import manifest as names
 from torchmojo.models.prepared.flat import tensor_lines
-from torchmojo.models.result import packer
+from torchmojo.models.result import Owning, packer
 from torchmojo.models.said import said
 from torchmojo.models.sealed import sealed
 from torchmojo.models.unlocked import Unlocked, choose
@@ -110,18 +110,16 @@ class Model:
             ) from error
         except OSError as error:  # no descriptor or room left
             raise ModelError(f"Model: {self.folder}: it cannot be loaded: {error}") from error
-        self._run: Any = self._runner.run
+        run: Any = self._runner.run
         if calls is None:  # else torch's loader alone can run it
             outputs = len(self.manifest["outputs"])
-            self._run = choose(
-                self._run,
+            run = choose(
+                run,
                 lambda: Unlocked(library, constants, instances, outputs),
-                self._settle,
+                lambda settled: self._owning.replace(settled),
                 any(spec.fixed is None for spec in self._inputs),
             )
-
-    def _settle(self, run: Any) -> None:
-        self._run = run
+        self._owning = Owning(run)
 
     def _bytes(self, name: str, verify: bool) -> bytes:
         data = names.read_file(self.folder, name, self.manifest["files"][name]["nbytes"])
@@ -172,7 +170,8 @@ class Model:
                 from the example's is copied first, as `torchmojo.fallback` says.
 
         Returns:
-            What the module's ``forward`` returns: new tensors without gradient.
+            What the module's ``forward`` returns, without gradient. No tensor of it lies in an
+            input's memory or a weight's; two of them may share some, as those of ``forward`` do.
 
         Raises:
             ArgumentError: Too few or too many inputs, or one that is no tensor.
@@ -188,7 +187,7 @@ class Model:
         if len(inputs) != self._count or not self._are_right(*inputs):
             inputs = fit(self._inputs, inputs)
         try:
-            return self._pack(self._run(inputs))
+            return self._pack(self._owning.run(inputs))
         except RuntimeError as error:
             raise ModelError(f"Model: {self.folder}: torch raises: {said(error)}") from error
 

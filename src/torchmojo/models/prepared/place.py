@@ -18,7 +18,7 @@ from torchmojo.models.prepared import manifest as names
 __all__ = ["check_place", "put", "resolve", "work_folder"]
 
 _OURS = {names.MANIFEST, names.LIBRARY, names.WEIGHTS, names.FLAT, names.CALLS}
-_TRIES = 10  # of processes that write one folder at the same time
+_TRIES = 50  # of processes that write one folder at the same time
 _MET = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT)
 
 
@@ -54,19 +54,24 @@ def check_place(folder: Path) -> None:
         ModelError: The system does not let it be written.
     """
     with _said(folder):
-        try:
-            found = os.lstat(folder)
-        except FileNotFoundError:
-            parent = next(place for place in folder.parents if os.path.lexists(place))
-            for part in folder.relative_to(parent).parts:  # a name that is too long
-                with contextlib.suppress(FileNotFoundError):
-                    os.lstat(parent / part)
-        else:
-            _refuse_others(folder, found)
-            parent = folder.parent
-            if not os.access(folder, os.W_OK | os.X_OK):
-                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        Path(tempfile.mkdtemp(prefix=".torchmojo-", dir=parent)).rmdir()
+        _check(folder)
+
+
+def _check(folder: Path) -> None:
+    try:
+        found = os.lstat(folder)
+    except FileNotFoundError:
+        parent = next(place for place in folder.parents if os.path.lexists(place))
+        for part in folder.relative_to(parent).parts:  # a name that is too long
+            with contextlib.suppress(FileNotFoundError):
+                os.lstat(parent / part)
+    else:
+        _refuse_others(folder, found)
+        parent = folder.parent
+        if not os.access(folder, os.W_OK | os.X_OK):
+            os.lstat(folder)  # it may be gone
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    Path(tempfile.mkdtemp(prefix=".torchmojo-", dir=parent)).rmdir()
 
 
 def _refuse_others(folder: Path, found: os.stat_result) -> None:
@@ -85,6 +90,8 @@ def _refuse_others(folder: Path, found: os.stat_result) -> None:
             "folder in it"
         )
     others = _others(folder)
+    if others and not os.path.samestat(found, os.lstat(folder)):  # what was listed is gone
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
     if others:
         listed = ", ".join(others[:3]) + (", ..." if len(others) > 3 else "")
         raise FileExistsError(
@@ -140,8 +147,7 @@ def put(work: Path, folder: Path) -> None:
         OSError: The system refuses.
     """
     for _ in range(_TRIES):
-        check_place(folder)  # compiling took a while
-        if _met(lambda: _replace(work, folder)):
+        if _met(lambda: _move(work, folder)):
             return
     raise OSError(errno.EBUSY, "other processes write it at the same time")
 
@@ -151,13 +157,14 @@ def _met(move: Callable[[], None]) -> bool:
     try:
         move()
     except OSError as error:
-        if error.errno not in _MET:
+        if error.errno not in _MET:  # ours have no number
             raise
         return False
     return True
 
 
-def _replace(work: Path, folder: Path) -> None:
+def _move(work: Path, folder: Path) -> None:
+    _check(folder)  # compiling took a while
     if not folder.is_dir():
         work.rename(folder)
         return
