@@ -19,7 +19,7 @@ from torchmojo.inspect.coldstart.child.load import LOADERS
 from torchmojo.inspect.coldstart.child.steps import Recorder, fault_ms
 
 MAKERS = '''
-import os, torch
+import os, time, torch
 
 
 def partial():
@@ -36,6 +36,20 @@ def whole():
 
 def dies():
     os._exit(7)
+
+
+def hangs():
+    time.sleep(600)
+
+
+def shouts():
+    raise ValueError("\\x1b[31mred\\x07")
+
+
+def half():
+    net = whole().eval()
+    net[1].train()
+    return net
 '''
 
 
@@ -205,7 +219,9 @@ def test_the_command(makers):
         "cold_makers:partial (Python function that makes the model), f32[1,3], cpu, 1 thread"
     )
     reason = "not measured: mapped weights: ValueError: not in the checkpoint: extra"
-    assert reason in lines and "No remedy was measured." in lines
+    assert reason in lines
+    advice = " ".join(done.stdout.split())
+    assert "No remedy was measured. The model came with Linear in training mode" in advice
     assert Path("r.html").read_text().rstrip().endswith("</html>")
 
 
@@ -232,6 +248,33 @@ def test_a_process_that_dies(makers):
         "coldstart: cold_makers:dies: wanted a model that loads and runs, given one whose process "
         "ended with status 7; it says: nothing"
     )
+
+
+def test_a_process_that_hangs(makers):
+    with pytest.raises(torchmojo.ModelError, match=r"process was not done after 3 s, and"):
+        torchmojo.coldstart("cold_makers:hangs", input=(1, 3), timeout=3)
+
+
+@pytest.mark.parametrize("timeout", [0, -1, True, "5", float("nan")])
+def test_a_time_that_is_none(timeout):
+    with pytest.raises(torchmojo.ArgumentError, match="timeout: wanted seconds, more than 0"):
+        torchmojo.coldstart("cold_makers:hangs", input=(1, 3), timeout=timeout)
+
+
+def test_words_of_others_reach_no_terminal_raw(makers):
+    with pytest.raises(torchmojo.ModelError) as caught:
+        torchmojo.coldstart("cold_makers:shouts", input=(1, 3))
+    assert str(caught.value).endswith(r"it says: ValueError: \x1b[31mred\x07")
+
+
+def test_a_part_in_training_mode_is_named(makers):
+    found = torchmojo.coldstart("cold_makers:half", input=(1, 3), runs=1, remedies=False)
+    assert found.training == "Dropout (1)"
+    assert found.advice.endswith(
+        "The model came with Dropout (1) in training mode, and was measured after model.eval(): "
+        "call that first, as warm and prepare ask for it."
+    )
+    assert type(found).from_json(found.to_json()) == found
 
 
 # --- made-up answers ------------------------------------------------------------------------

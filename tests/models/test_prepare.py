@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import zipfile
 from pathlib import Path
 
@@ -14,12 +15,20 @@ import torchmojo
 from torchmojo.models.prepared import prepare as module
 from torchmojo.models.prepared.aligned import write_weights
 from torchmojo.models.prepared.compiled import Compiled
+from torchmojo.models.prepared.place import put, work_folder
 from torchmojo.models.sealed import sealed
 
 
 class Double(torch.nn.Module):
     def forward(self, x):
         return x * 2
+
+
+def half_trained():
+    """A module in evaluation mode with a part that is not."""
+    net = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Dropout()).eval()
+    net[1].train()
+    return net
 
 
 @pytest.fixture
@@ -85,7 +94,12 @@ def test_scripted_modules_and_programs_are_taken(without_compiler, tmp_path):
     ("model", "message"),
     [
         (3, "wanted a module, an exported program or the path of a file, given int"),
-        (Double(), "wanted one in evaluation mode, given one in training mode"),
+        (Double(), "wanted one in evaluation mode, given Double in training mode"),
+        (half_trained(), r"given Dropout \(1\) in training mode; call model\.eval\(\) first"),
+        (
+            torch.jit.script(half_trained()),
+            r"given Dropout \(1\) in training mode; call model\.eval\(\) first",
+        ),
     ],
 )
 def test_what_is_no_model(model, message, tmp_path):
@@ -96,10 +110,13 @@ def test_what_is_no_model(model, message, tmp_path):
 @pytest.mark.parametrize(
     ("examples", "message"),
     [
-        ((), "wanted a tuple of tensors, as the model is called with, given tuple"),
+        ((), "wanted a tuple of tensors, as the model is called with, given an empty tuple"),
+        (torch.zeros(3).to_sparse(), "given a sparse_coo one"),
+        (torch.nested.nested_tensor([torch.zeros(3)], layout=torch.jagged), "given a nested one"),
+        (torch._efficientzerotensor(3), "given a Tensor without memory of its own"),
         ({"x": torch.zeros(3)}, "given dict"),
         ((torch.zeros(3), 4), r"example_inputs\[1\]: wanted a tensor on the CPU, given int"),
-        (torch.zeros(3, device="meta"), "given on meta"),
+        (torch.zeros(3, device="meta"), "given one on meta"),
     ],
 )
 def test_examples_that_are_none(examples, message, tmp_path):
@@ -111,8 +128,16 @@ def test_examples_that_are_none(examples, message, tmp_path):
     ("dynamic", "message"),
     [
         ({"y": {0: ("n", 1, 2)}}, "wanted a dictionary with keys among x"),
-        ({"x": {0: "n"}}, r'wanted a size as \("n", least, most\), given \'n\''),
+        ({"x": {0: "n"}}, r'wanted a size as \("n", least, most\) .* given \'n\''),
         ([1], "wanted a dictionary"),
+        ({"x": {5: ("n", 1, 2)}}, r"x: wanted a dictionary with axes from 0 to 0, given \{5: "),
+        ({"x": {-1: ("n", 1, 2)}}, "x: wanted a dictionary with axes from 0 to 0"),
+        ({"x": {True: ("n", 1, 2)}}, "x: wanted a dictionary with axes from 0 to 0"),
+        ({"x": [("n", 1, 2)]}, "x: wanted a dictionary with axes from 0 to 0"),
+        ({"x": {0: ("n", 0, 8)}}, r"with a least of 1 and more above it, given \('n', 0, 8\)"),
+        ({"x": {0: ("n", 3, 2)}}, r"given \('n', 3, 2\)"),
+        ({"x": {0: ("n", True, 2)}}, "wanted a size as"),
+        ({"x": {0: ("a b", 1, 2)}}, "wanted a size as"),
     ],
 )
 def test_sizes_that_are_none(dynamic, message, tmp_path):
@@ -120,9 +145,29 @@ def test_sizes_that_are_none(dynamic, message, tmp_path):
         torchmojo.prepare(Double().eval(), torch.zeros(3), tmp_path / "out", dynamic=dynamic)
 
 
-@pytest.mark.parametrize("threads", [0, -1, 1.5])
+def test_a_name_has_one_range(tmp_path):
+    class Add(torch.nn.Module):
+        def forward(self, x, y):
+            return x + y
+
+    sizes = {"x": {0: ("n", 1, 8)}, "y": {0: ("n", 1, 9)}}
+    with pytest.raises(torchmojo.ArgumentError, match=r"one range for n, given 1\.\.8 and 1\.\.9"):
+        torchmojo.prepare(Add().eval(), (torch.zeros(3),) * 2, tmp_path / "out", dynamic=sizes)
+
+
+def test_no_size_of_an_exported_program_is_0(without_compiler, tmp_path):
+    """torch compiles for sizes from 1, whatever range the program has."""
+    shapes = ({0: torch.export.Dim("n", min=0, max=8)},)
+    program = torch.export.export(Double().eval(), (torch.zeros(3),), dynamic_shapes=shapes)
+    torchmojo.prepare(program, torch.zeros(3), tmp_path / "out")
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text("utf-8"))
+    (size,) = manifest["inputs"][0]["sizes"]
+    assert (size["least"], size["most"]) == (1, 8)
+
+
+@pytest.mark.parametrize("threads", [0, -1, 1.5, True, 2**40])
 def test_threads(threads, tmp_path):
-    with pytest.raises(torchmojo.ArgumentError, match="threads: wanted 1 or more, given"):
+    with pytest.raises(torchmojo.ArgumentError, match="threads: wanted 1 or more, up to 1024, giv"):
         torchmojo.prepare(Double().eval(), torch.zeros(3), tmp_path / "out", threads=threads)
 
 
@@ -147,6 +192,33 @@ class Writes(torch.nn.Module):
 def test_a_forward_that_writes_is_refused(model, what, tmp_path):
     with pytest.raises(torchmojo.ModelError, match=f"given one that writes {what}"):
         torchmojo.prepare(model.eval(), torch.zeros(3), tmp_path / "out")
+
+
+class Remembers(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.Module()
+        self.inner._calls, self.seen, self.ratio = 0, [], float("nan")
+        self.cache, self.tensors = None, [torch.zeros(2)]
+
+    def forward(self, x):
+        self.inner._calls += 1
+        self.seen.append(1)
+        return x + self.inner._calls
+
+
+class Caches(Remembers):
+    def forward(self, x):
+        self.cache = self.new = 3
+        return x + self.cache
+
+
+def test_a_forward_that_writes_attributes_is_refused(tmp_path, without_compiler):
+    model = Remembers().eval()
+    with pytest.raises(torchmojo.ModelError, match=r"one that writes seen, inner\._calls; take"):
+        torchmojo.prepare(model, torch.zeros(3), tmp_path / "out")
+    assert model.inner._calls == 0 and not model._forward_hooks
+    torchmojo.prepare(Caches().eval(), torch.zeros(3), tmp_path / "out")
 
 
 class Branches(torch.nn.Module):
@@ -182,6 +254,126 @@ def test_a_folder_with_other_files_stays(without_compiler, tmp_path):
     assert without_compiler == []
 
 
+@pytest.fixture
+def never(monkeypatch):
+    """Fail if the compiler is asked: a place is looked at before."""
+
+    def compile_program(program, threads):
+        raise AssertionError("compiled first")
+
+    monkeypatch.setattr(module, "compile_program", compile_program)
+
+
+def test_the_current_directory_stays(never, tmp_path, monkeypatch):
+    inner = tmp_path / "a" / "b"
+    inner.mkdir(parents=True)
+    monkeypatch.chdir(inner)
+    for place in (".", inner, "..", "../../a/b/."):
+        message = "given the current directory or one around it"
+        with pytest.raises(FileExistsError, match=message):
+            torchmojo.prepare(Double().eval(), torch.zeros(3), place)
+    assert Path.cwd() == inner
+
+
+def test_a_mount_point_stays(never, tmp_path, monkeypatch):
+    monkeypatch.setattr(os.path, "ismount", lambda path: Path(path) == tmp_path)
+    with pytest.raises(FileExistsError, match="given a mount point; name a folder in it"):
+        torchmojo.prepare(Double().eval(), torch.zeros(3), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("place", "why"),
+    [
+        ("/proc/x/y", "No such file or directory|not permitted|denied"),
+        ("/dev/null/x", "Not a directory"),
+        ("y" * 256, "File name too long"),
+        ("new/" + "y" * 256, "File name too long"),
+        ("a\0b", "null"),
+    ],
+)
+def test_a_place_that_cannot_be_written(never, tmp_path, place, why):
+    with pytest.raises(torchmojo.ModelError, match=f"can be written, given .*({why})"):
+        torchmojo.prepare(Double().eval(), torch.zeros(3), tmp_path / place)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_place_that_is_no_path(never):
+    with pytest.raises(torchmojo.ArgumentError, match="out_dir: wanted the path of a folder"):
+        torchmojo.prepare(Double().eval(), torch.zeros(3), 3)
+
+
+def test_names_may_have_all_bytes_there_are(without_compiler, tmp_path):
+    out = tmp_path / ("ü" * 127 + "x")
+    for _ in range(2):
+        torchmojo.prepare(Double().eval(), torch.zeros(3), out)
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_files_that_a_manifest_lists_are_not_ours(without_compiler, tmp_path):
+    out = tmp_path / "out"
+    torchmojo.prepare(Double().eval(), torch.zeros(3), out)
+    (out / "precious.txt").write_text("mine")
+    manifest = json.loads((out / "manifest.json").read_text("utf-8"))
+    manifest["files"]["precious.txt"] = {}
+    (out / "manifest.json").write_text(json.dumps(manifest), "utf-8")
+    with pytest.raises(FileExistsError, match=r"given one that holds precious\.txt; name another"):
+        torchmojo.prepare(Double().eval(), torch.zeros(3), out)
+    assert (out / "precious.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("text", ["[" * 200_000, "{}", '{"made_by": "me"}', "3"])
+def test_a_manifest_of_others_stays(never, tmp_path, text):
+    (tmp_path / "manifest.json").write_text(text)
+    with pytest.raises(FileExistsError, match=r"given one that holds manifest\.json; name another"):
+        torchmojo.prepare(Double().eval(), torch.zeros(3), tmp_path)
+
+
+def test_a_folder_or_link_named_as_a_file_is_not_ours(without_compiler, tmp_path):
+    out = tmp_path / "out"
+    torchmojo.prepare(Double().eval(), torch.zeros(3), out)
+    (out / "model.so").unlink()
+    (out / "model.so").mkdir()
+    (out / "model.so" / "mine").write_text("mine")
+    (out / "model.json").symlink_to(tmp_path)
+    with pytest.raises(FileExistsError, match=r"one that holds model\.json, model\.so; name"):
+        torchmojo.prepare(Double().eval(), torch.zeros(3), out)
+    assert (out / "model.so" / "mine").read_text() == "mine"
+
+
+def test_a_file_that_came_while_it_was_compiled_stays(tmp_path, monkeypatch):
+    out = tmp_path / "out"
+
+    def compile_program(program, threads):
+        out.mkdir()
+        (out / "mine").write_text("mine")
+        return Compiled(b"library", None, {}, {}, "NONE")
+
+    monkeypatch.setattr(module, "compile_program", compile_program)
+    with pytest.raises(FileExistsError, match="given one that holds mine; name another"):
+        torchmojo.prepare(Double().eval(), torch.zeros(3), out)
+    assert [path.name for path in tmp_path.rglob("*")] == ["out", "mine"]
+
+
+def test_processes_may_write_one_folder(without_compiler, tmp_path):
+    out, models = tmp_path / "out", []
+
+    def work(turn):
+        for _ in range(20):
+            with work_folder(out) as folder:
+                (folder / "manifest.json").write_text('{"made_by": "torchmojo prepare"}')
+                (folder / "model.so").write_text(f"{turn}")
+                put(folder, out)
+        models.append(turn)
+
+    threads = [threading.Thread(target=work, args=(turn,)) for turn in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(models) >= 1 and list(tmp_path.iterdir()) == [out]
+    assert sorted(path.name for path in out.iterdir()) == ["manifest.json", "model.so"]
+
+
 def test_who_may_read_it_is_the_users_choice(without_compiler, tmp_path):
     before = os.umask(0o027)
     try:
@@ -209,7 +401,8 @@ def test_a_failure_leaves_the_earlier_model(without_compiler, tmp_path, monkeypa
         raise OSError("no space left on device")
 
     monkeypatch.setattr(module, "flat_text", fail)
-    with pytest.raises(OSError, match="no space left"):
+    message = "wanted a place that can be written, given .*no space left on device; name another"
+    with pytest.raises(torchmojo.ModelError, match=message):
         torchmojo.prepare(Double().eval(), torch.zeros(4), out)
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
     assert [path.name for path in tmp_path.iterdir()] == ["out"]

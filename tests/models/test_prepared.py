@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,9 @@ from hypothesis import strategies as st
 
 import torchmojo
 from torchmojo.dtypes import BY_NAME
+from torchmojo.models.prepared import form
+from torchmojo.models.prepared.flat import tensor_lines
+from torchmojo.models.said import said
 
 
 @pytest.fixture(scope="module")
@@ -208,10 +212,16 @@ def test_the_index_says_what_the_manifest_says(small, manifest):
 # --- refused: damaged or foreign folders ------------------------------------------------------
 
 
-def edit(folder, change):
+def edit(folder, change, index=False):
+    """Change the manifest, and the index with it if asked."""
     path = folder / "manifest.json"
     manifest = json.loads(path.read_text("utf-8"))
     change(manifest)
+    if index:
+        kinds = ("constant ", "input ", "output ", "end ")
+        text = (folder / "model.flat").read_text("utf-8")
+        kept = [line for line in text.splitlines() if not line.startswith(kinds)]
+        (folder / "model.flat").write_text("\n".join([*kept, *tensor_lines(manifest)]), "utf-8")
     path.write_text(json.dumps(manifest), "utf-8")
 
 
@@ -246,6 +256,10 @@ def test_a_file_that_was_cut_off_is_noticed_without_its_digest(copy, name, verif
 def test_a_pinned_manifest_pins_all(copy):
     digest = hashlib.sha256((copy / "manifest.json").read_bytes()).hexdigest()
     torchmojo.Model(copy, sha256=digest)
+    torchmojo.Model(copy, sha256=digest.upper())
+    for wrong in ("", "12", digest[:-1] + "g", 3):
+        with pytest.raises(torchmojo.ArgumentError, match="sha256: wanted 64 hex digits, given"):
+            torchmojo.Model(copy, sha256=wrong)
     edit(copy, lambda manifest: manifest.update(threads=2))
     with pytest.raises(torchmojo.ModelError, match=r"wanted manifest\.json with sha256"):
         torchmojo.Model(copy, sha256=digest)
@@ -258,7 +272,10 @@ def test_a_pinned_manifest_pins_all(copy):
         ({"made_by": "someone"}, "wanted a folder that torchmojo.prepare wrote"),
         ({"platform": "plan9 mips"}, "given one for plan9 mips; prepare it on such a machine"),
         ({"cpu": {"isa": "", "features": ["avx1024"]}}, "given one that needs avx1024; prepare"),
-        ({"versions": {"torch": "1.13.1"}}, "given one by 1.13.1; prepare it again"),
+        (
+            {"versions": {"torchmojo": "1", "torch": "1.13.1"}},
+            "given one by 1.13.1; prepare it again",
+        ),
         ({"files": {}}, "manifest.json is not whole"),
     ],
 )
@@ -268,7 +285,7 @@ def test_a_model_for_elsewhere_is_refused(copy, change, message):
         torchmojo.Model(copy)
 
 
-@pytest.mark.parametrize("text", ["", "no json", "[]", "3"])
+@pytest.mark.parametrize("text", ["", "no json", "[]", "3", "[" * 200_000, '{"a":' * 200_000])
 def test_a_manifest_that_is_none_is_refused(copy, text):
     (copy / "manifest.json").write_text(text)
     with pytest.raises(
@@ -294,12 +311,202 @@ def test_a_manifest_that_is_none_is_refused(copy, text):
 )
 def test_a_weight_outside_the_file_is_refused(copy, change):
     edit(copy, lambda manifest: manifest["weights"]["first.bias"].update(change))
-    with pytest.raises(torchmojo.ModelError, match=r"weight first\.bias: wanted"):
+    with pytest.raises(torchmojo.ModelError, match=r"weights?[ .]first\.bias(\.\w+)*: wanted"):
         torchmojo.Model(copy)
 
 
+GONE = object()
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        ("calls", GONE),
+        ("calls", 3),
+        ("calls", ["__dict__"]),
+        ("calls", ["torch.ops.aten.add.default"]),
+        ("weights", []),
+        ("weights first.bias dtype", "nn"),
+        ("weights first.bias dtype", 3),
+        ("weights first.bias offset", "0"),
+        ("weights first.bias offset", 64.0),
+        ("weights first.bias offset", True),
+        ("weights first.bias sizes", [2, 2]),
+        ("weights first.bias sizes", None),
+        ("weights first.bias sizes", ["8"]),
+        ("weights first.bias sizes", [1] * 70),
+        ("weights first.bias constant", 3),
+        ("weights first.bias constant", GONE),
+        ("versions", []),
+        ("versions torch", 2),
+        ("platform", None),
+        ("cpu features", "abc"),
+        ("cpu features", [{}]),
+        ("files model.so nbytes", "1"),
+        ("files model.so nbytes", GONE),
+        ("files model.so sha256", 3),
+        ("files model.so sha256", "A" * 64),
+        ("files model.flat", GONE),
+        ("inputs", {}),
+        ("inputs 1 dtype", "nn"),
+        ("inputs 1 sizes", "48"),
+        ("inputs 1 sizes", [2**40, 2**40]),
+        ("inputs 1 sizes", [-3]),
+        ("inputs 1 order", [1]),
+        ("inputs 1 order", [-1]),
+        ("inputs 1 order", []),
+        ("inputs 1 strides", []),
+        ("inputs 1 name", None),
+        ("inputs 1 extra", 1),
+        ("inputs 0 sizes", [{"name": "n", "least": 1}, 4]),
+        ("inputs 0 sizes", [{"name": "n", "least": 3, "most": 2}, 4]),
+        ("outputs", GONE),
+        ("result", 3),
+        ("threads", -1),
+    ],
+)
+def test_a_manifest_of_another_form_is_refused(copy, place, value):
+    *path, last = place.split()
+
+    def change(manifest):
+        for word in path:
+            manifest = manifest[int(word) if isinstance(manifest, list) else word]
+        if value is GONE:
+            del manifest[last]
+        else:
+            manifest[last] = value
+
+    edit(copy, change)
+    with pytest.raises(torchmojo.ModelError, match=r"manifest\.json is not whole \(.*; prepare"):
+        torchmojo.Model(copy)
+
+
+def leaf(kind=None, children=(), context=None):
+    return {"type": kind, "context": context, "children_spec": list(children)}
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        "x",
+        "[]",
+        "[" * 200_000,
+        [1, leaf()],
+        [1, leaf("os.system", [leaf()] * 3, "x")],
+        [1, leaf("builtins.tuple", [leaf()] * 4)],
+        [1, leaf("builtins.dict", [leaf()] * 3, '["a", "b"]')],
+        [1, leaf("builtins.dict", [leaf()] * 3, "true")],
+    ],
+)
+def test_a_result_of_another_form_is_refused(copy, result):
+    text = result if isinstance(result, str) else json.dumps(result)
+    edit(copy, lambda manifest: manifest.update(result=text))
+    with pytest.raises(torchmojo.ModelError, match="wanted the tree of 3 outputs as result"):
+        torchmojo.Model(copy)
+
+
+@pytest.mark.parametrize(
+    ("kind", "entry", "change"),
+    [
+        ("inputs", 1, {"sizes": [8]}),
+        ("inputs", 2, {"order": [0, 1, 2, 3]}),
+        ("inputs", 1, {"dtype": "float64"}),
+        ("weights", "first.bias", {"strides": [0]}),
+        ("weights", "first.bias", {"sizes": [7]}),
+    ],
+)
+def test_sizes_that_the_index_does_not_have_are_refused(copy, kind, entry, change):
+    """The library itself knows no sizes: it would read past the end of a smaller input."""
+    edit(copy, lambda manifest: manifest[kind][entry].update(change))
+    with pytest.raises(torchmojo.ModelError, match=r"manifest\.json and model\.flat to say"):
+        torchmojo.Model(copy)
+
+
+def test_the_schema_and_the_reader_agree(manifest):
+    """What the reader asks for is in the schema, and the other way round."""
+    text = files("torchmojo.models.prepared").joinpath("manifest.schema.json").read_text("utf-8")
+    schema = json.loads(text)
+    assert schema["required"] == list(form._MANIFEST)
+    form.check_form(manifest)
+    for name in manifest:
+        with pytest.raises(form.FormError, match="lacks"):
+            form.check_form({key: manifest[key] for key in manifest if key != name})
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "model.so", "weights.safetensors", "model.flat"])
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder", "terminal"])
+def test_what_is_no_regular_file_is_refused(copy, name, kind, child):
+    """In a process of its own: a pipe would wait, a device would never end."""
+    (copy / name).unlink()
+    if kind == "pipe":
+        os.mkfifo(copy / name)
+    elif kind == "folder":
+        (copy / name).mkdir()
+    else:
+        (copy / name).symlink_to({"device": "/dev/zero", "terminal": "/dev/null"}[kind])
+    done = child(f"""
+        import resource, signal, torch, torchmojo
+        signal.alarm(60)
+        try:
+            torchmojo.Model({str(copy)!r})
+        except torchmojo.ModelError as error:
+            print(error)
+    """)
+    assert f"{name} is no regular file; prepare" in done.stdout, done.stderr[-500:]
+
+
+def test_no_descriptor_stays_open(small, child):
+    done = child(f"""
+        import resource, os, torch, torchmojo
+        x, y = torch.zeros(2, 4), torch.zeros(3)
+        image = torch.zeros(2, 3, 7, 5).contiguous(memory_format=torch.channels_last)
+        torchmojo.Model({str(small)!r})(x, y, image)
+        before = len(os.listdir("/dev/fd"))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+        for _ in range(70):
+            model = torchmojo.Model({str(small)!r})
+            for _ in range(5):
+                model(x, y, image)
+            del model
+        print(len(os.listdir("/dev/fd")) - before)
+    """)
+    assert done.stdout.strip() == "0", done.stderr[-500:]
+
+
+def test_a_process_without_descriptors_is_told_so(small, child):
+    done = child(f"""
+        import resource, os, torch, torchmojo
+        torchmojo.Model({str(small)!r})
+        taken = []
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+        for left in range(8):
+            try:
+                while True:
+                    taken.append(os.open("/dev/null", os.O_RDONLY))
+            except OSError:
+                pass
+            for _ in range(left):
+                os.close(taken.pop())
+            try:
+                torchmojo.Model({str(small)!r})
+                print("loaded")
+            except torchmojo.ModelError as error:
+                print("Too many open files" in str(error) or str(error))
+    """)
+    lines = done.stdout.split("\n")[:-1]
+    assert len(lines) == 8 and set(lines) <= {"True", "loaded"} and lines[0] == "True", done
+
+
+def test_errors_of_torch_come_without_frames():
+    text = "\nsizes differ\nException raised from add at add.cpp:3\nframe #0: c10::Error\n"
+    assert said(RuntimeError(text), 4) == "sizes differ"
+    assert said(RuntimeError("a\nb\nc")) == "a" and said(RuntimeError("a\nb\nc"), 2) == "a\nb"
+    assert said(RuntimeError("")) == "RuntimeError"
+    assert len(said(RuntimeError("x" * 5000))) == 400
+
+
 def test_a_weight_too_few_is_refused(copy):
-    edit(copy, lambda manifest: manifest["weights"].pop("first.bias"))
+    edit(copy, lambda manifest: manifest["weights"].pop("first.bias"), index=True)
     with pytest.raises(torchmojo.ModelError, match="torch cannot load it"):
         torchmojo.Model(copy)
 
@@ -307,7 +514,8 @@ def test_a_weight_too_few_is_refused(copy):
 @pytest.mark.parametrize("kind", ["inputs", "outputs"])
 def test_an_input_or_output_too_few_is_refused(copy, kind):
     """The library itself would end the process."""
-    edit(copy, lambda manifest: manifest[kind].pop())
+    result = json.dumps([1, leaf("builtins.tuple", [leaf()] * (2 if kind == "outputs" else 3))])
+    edit(copy, lambda m: (m[kind].pop(), m.update(result=result)), index=True)
     with pytest.raises(
         torchmojo.ModelError, match=f"wanted a manifest of 3 {kind}, given one of 2"
     ):
@@ -425,6 +633,16 @@ def test_repr(model, small):
     assert repr(model) == f"torchmojo.Model({str(small)!r})"
 
 
-def test_instances(small):
-    with pytest.raises(torchmojo.ArgumentError, match="instances: wanted 1 or more, given 0"):
-        torchmojo.Model(small, instances=0)
+@pytest.mark.parametrize("instances", [0, -1, "1", True, 1.0, 2**40])
+def test_instances(small, instances):
+    with pytest.raises(torchmojo.ArgumentError, match=r"instances: wanted 1 or more, up to 1024, "):
+        torchmojo.Model(small, instances=instances)
+
+
+def test_a_call_that_fails_says_so_in_a_line(small, inputs, monkeypatch):
+    model = torchmojo.Model(small)
+    monkeypatch.setattr(model, "_are_right", lambda *values: True)
+    _, y, image = inputs(2)
+    with pytest.raises(torchmojo.ModelError, match="torch raises: ") as caught:
+        model(torch.zeros(2, 5), y, image)
+    assert "\n" not in str(caught.value) and "frame #" not in str(caught.value)

@@ -20,7 +20,7 @@ def settled(small, inputs):
     model = torchmojo.Model(small)
     for _ in range(3):
         model(*inputs())
-    assert isinstance(model._run.__self__, module.Unlocked)
+    assert isinstance(model._owning.run.__self__, module.Unlocked)
     return model
 
 
@@ -62,7 +62,7 @@ def test_the_lock_is_free_during_a_call(tmp_path):
     model = torchmojo.Model(torchmojo.prepare(Long().eval(), x, tmp_path / "long"))
     for _ in range(3):
         model(x)
-    assert isinstance(model._run.__self__, module.Unlocked)
+    assert isinstance(model._owning.run.__self__, module.Unlocked)
     # torch's loader gives it up once on its way; then it keeps it for all of the computation.
     assert turns_of_another_thread(lambda: model._runner.run([x]), 5) <= 10
     assert turns_of_another_thread(lambda: model(x), 5) > 50
@@ -93,7 +93,7 @@ def test_outputs_and_inputs_are_freed(settled, inputs):
 def test_torchs_words_reach_the_caller(settled, inputs):
     x, y, image = inputs()
     with pytest.raises(RuntimeError, match="API call failed at"):
-        settled._run([x.double(), y, image])
+        settled._owning.run([x.double(), y, image])
     assert settled(x, y, image)["sum"].shape == (2, 3)
 
 

@@ -201,7 +201,7 @@ def test_a_model_in_training_is_refused(whole):
     model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3))
     if not whole:
         model.eval()[1].train()
-    name = "Sequential" if whole else "BatchNorm1d"
+    name = "Sequential" if whole else "BatchNorm1d (1)"
     with pytest.raises(torchmojo.ArgumentError) as caught:
         torchmojo.warm(model, shapes=[(2, 3)])
     assert str(caught.value) == (
@@ -341,3 +341,80 @@ def test_values_are_seeded_and_draw_nothing(dtype, sizes):
     assert torch.equal(tensor.to(torch.complex128), again.to(torch.complex128))
     if BY_NAME[dtype].kind in "iub":
         assert not tensor.any()
+
+
+def test_lists_may_be_generators():
+    warmth = torchmojo.warm(
+        lambda x: x + 1,
+        shapes=((n, 3) for n in (1, 2)),
+        inputs=(torch.zeros(n) for n in (4, 5)),
+        runs=1,
+    )
+    assert list(warmth.runs) == ["f32[1,3]", "f32[2,3]", "f32[4]", "f32[5]"]
+
+
+@pytest.mark.parametrize("words", [{"shapes": 3}, {"inputs": 3}, {"shapes": 1.5}])
+def test_what_is_no_list(words):
+    with pytest.raises(torchmojo.ArgumentError, match="wanted a list, given"):
+        torchmojo.warm(lambda x: x, **words)
+
+
+@pytest.mark.parametrize(
+    "text", ["1_0,3", "((1,3", "(1,3", "1,3)", "1,,3", ",", "+1,3", "\N{ARABIC-INDIC DIGIT ONE},3"]
+)
+def test_sizes_that_are_slips(text):
+    with pytest.raises(torchmojo.ArgumentError, match="shapes: wanted sizes such as"):
+        torchmojo.warm(lambda x: x, shapes=[text])
+
+
+@pytest.mark.parametrize("text", ["1,3", "(1,3)", " ( 1 , 3, ) ", "1,3,:float32"])
+def test_sizes_in_their_spellings(text):
+    assert torchmojo.warm(lambda x: x, shapes=[text], runs=1).runs == {"f32[1,3]": 1}
+
+
+def test_tensors_inside_of_inputs_are_copied():
+    def model(x, more):
+        for value in (x, more["a"], more["b"][0]):
+            value.add_(1)
+
+    x, a, b = (torch.zeros(2) for _ in range(3))
+    more = {"a": a, "b": [b]}
+    torchmojo.warm(model, inputs=[(x, more)], runs=3)
+    assert more["a"] is a and more["b"][0] is b
+    assert not any(value.any() for value in (x, a, b))
+
+
+class Changes(torch.nn.Module):
+    """Buffers of every kind, each changed in a way of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("sparse", torch.eye(3).to_sparse())
+        self.register_buffer("meta", torch.empty(3, device="meta"))
+        self.register_buffer("complex", torch.tensor([1 + 2j]))
+        self.register_buffer("complex32", torch.tensor([1 + 2j]).to(torch.complex32))
+        self.register_buffer("resized", torch.arange(3.0))
+        self.register_buffer("filled", None)
+        self.register_buffer("still", torch.tensor([1.0]).expand(5))
+
+    def forward(self, x):
+        self.sparse.mul_(2)
+        self.complex.add_(1)
+        self.complex32.copy_(torch.tensor([9j]))
+        self.resized.resize_(5).fill_(7)
+        self.filled = x.clone()
+        return x
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf")
+def test_buffers_of_every_kind_are_given_back():
+    model, before = Changes().eval(), Changes()
+    kept = dict(model.named_buffers())
+    torchmojo.warm(model, shapes=[(2,)], runs=2)
+    assert model.filled is None and dict(model.named_buffers()).keys() == kept.keys()
+    for name, buffer in model.named_buffers():
+        wanted = getattr(before, name)
+        assert buffer is kept[name] and buffer.shape == wanted.shape
+        if not buffer.is_meta:
+            same = [t.to_dense() if t.is_sparse else t for t in (buffer, wanted)]
+            assert torch.equal(*(t.to(torch.complex64) for t in same))

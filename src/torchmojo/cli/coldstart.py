@@ -62,6 +62,9 @@ def coldstart(
         bool,
         typer.Option("--trusted", help="Load a file that can carry code: you know its origin."),
     ] = False,
+    timeout: Annotated[
+        float, typer.Option(metavar="S", help="Seconds that a process may take.")
+    ] = 600.0,
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="FILE", help="Write a picture: .html or .png."),
@@ -92,6 +95,7 @@ def coldstart(
             prepare=prepare,
             device=device,
             trusted=trusted,
+            timeout=timeout,
             progress=progress,
         )
     if out is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,9 @@ from torchmojo.errors import ArgumentError
 
 __all__ = ["Example", "read_examples"]
 
+_DIGITS = re.compile(r"[0-9]+")
+_LIST = r"\s*[0-9]+\s*(,\s*[0-9]+\s*)*,?\s*"
+_SIZES = re.compile(rf"{_LIST}|\s*\({_LIST}\)\s*")
 _WANTED = 'sizes such as (1, 3, 224, 224) or "1,3,224,224:float32"'
 
 
@@ -92,10 +96,9 @@ def _read(value: Any, operation: str, argument: str, dtype: str) -> Example:
     elif isinstance(value, str):
         words, colon, name = value.partition(":")
         dtype = name.strip() if colon else dtype
-        try:
-            sizes = tuple(int(word) for word in words.strip("() ").split(",") if word.strip())
-        except ValueError:
-            sizes = ()
+        # Not what int takes: 1_0 and digits of other scripts are slips.
+        plain_sizes = _SIZES.fullmatch(words)
+        sizes = tuple(int(word) for word in _DIGITS.findall(words)) if plain_sizes else ()
     else:
         sizes = _items(value, operation, argument)
     plain = isinstance(value, str) or not hasattr(value, "dtype")

@@ -16,6 +16,13 @@ from torchmojo.errors import (
     NoDataError,
     ShapeError,
 )
+from torchmojo.models.memory import (
+    extent,
+    has_memory,
+    has_tangent,
+    refuse_recording,
+    torch_wraps,
+)
 
 if TYPE_CHECKING:
     from torchmojo.bridge.copy.ledger import CopyReason
@@ -76,6 +83,8 @@ class Input:
             and not value.requires_grad
             and not value.is_neg()
             and not value.is_conj()
+            and not value._is_zerotensor()
+            and not torch_wraps(value)
         )
 
     def strides_for(self, sizes: Sequence[int]) -> tuple[int, ...]:
@@ -122,12 +131,29 @@ class Input:
         found = facts(value)
         if not is_plain_tensor(type(value)) or value.is_meta:
             self._refuse(NoDataError, found, "give a tensor with memory of its own")
+        if torch_wraps(value):
+            self._refuse(
+                NoDataError,
+                found,
+                "torch.func and vmap lend tensors without memory: call the model outside of them, "
+                "or wrap the call with torchmojo.op",
+            )
         if value.layout != torch.strided:
             self._refuse(LayoutError, found, "call .to_dense()")
+        if not has_memory(value):
+            self._refuse(
+                NoDataError,
+                found,
+                "its storage ends before its last element: give a tensor whose memory is there",
+            )
         self._check_sizes(tuple(value.shape), found, named)
         if value.requires_grad and self._is_grad_enabled():
             self._refuse(
                 GradError, found, "a prepared model computes no gradient: call it under no_grad"
+            )
+        if has_tangent(value):
+            self._refuse(
+                GradError, found, "a prepared model computes no tangent: give it the primal alone"
             )
         rule = policy_for(None, self.name)
         if value.dtype is not self.dtype and not rule.dtype:
@@ -213,35 +239,73 @@ def quick_check(inputs: Sequence[Input]) -> Any:
 
     It may say no to some that are: then `fit` looks closer. It never says yes wrongly: it compares
     type, dtype, device, sizes, strides, requires_grad and the dispatch keys, of which conj and neg
-    bits are two.
+    bits are two; that the storage reaches as far as the sizes; and that no tangent is followed and
+    no mode records what torch does.
 
     Args:
         inputs: What the model asks for.
     """
     import torch
+    from torch.autograd import forward_ad
 
-    sizes = [spec.fixed for spec in inputs]
+    if any(spec.fixed is None for spec in inputs):
+        return _nothing
+    alike = _native(inputs) or (
+        lambda *values: all(spec.takes(value) for spec, value in zip(inputs, values, strict=True))
+    )
+    extents = [extent(spec.fixed, spec.strides_for(spec.fixed), 1) for spec in inputs]
+    if 0 in extents:
+        return _nothing  # no element is read: not worth a way of its own
+    modes = torch._C._len_torch_dispatch_stack
+    nbytes, storage = torch._C.StorageBase.nbytes, torch.Tensor.untyped_storage
+    offset = torch.Tensor.storage_offset
+    lengths = [
+        (n * spec.dtype.itemsize, spec.dtype.itemsize)
+        for n, spec in zip(extents, inputs, strict=True)
+    ]
+    if len(inputs) == 1:  # without a loop: half of what the check may take
+        ((length, itemsize),) = lengths
+
+        def one(value: Any) -> bool:
+            return bool(
+                alike(value)
+                and nbytes(storage(value)) - offset(value) * itemsize >= length
+                and forward_ad._current_level < 0
+                and not modes()
+            )
+
+        return one
+
+    def several(*values: Any) -> bool:
+        if not alike(*values) or forward_ad._current_level >= 0 or modes():
+            return False
+        for value, (length, itemsize) in zip(values, lengths, strict=True):
+            if nbytes(storage(value)) - offset(value) * itemsize < length:
+                return False
+        return True
+
+    return several
+
+
+def _native(inputs: Sequence[Input]) -> Any:
+    """Returns what torch.compile checks inputs with, or None: it is private to torch."""
+    import torch
+
     try:
-        from torch._C._dynamo.guards import TensorGuards  # what torch.compile checks inputs with
+        from torch._C._dynamo.guards import TensorGuards
 
-        if None in sizes:
-            return _nothing
         examples = [
             torch.empty_strided(s.fixed, s.strides_for(s.fixed), dtype=s.dtype) for s in inputs
         ]
         strides: list[Any] = [list(example.stride()) for example in examples]
         guards = TensorGuards(
             *examples,
-            dynamic_dims_sizes=[list(size) for size in sizes],
+            dynamic_dims_sizes=[list(spec.fixed) for spec in inputs],
             dynamic_dims_strides=strides,
         )
-        if guards.check(*examples) is True:
-            return guards.check
-    except (ImportError, TypeError, RuntimeError):  # private to torch: another one may lack it
-        pass
-    return lambda *values: all(
-        spec.takes(value) for spec, value in zip(inputs, values, strict=True)
-    )
+        return guards.check if guards.check(*examples) is True else None
+    except (ImportError, TypeError, RuntimeError):  # another torch may lack it
+        return None
 
 
 def _nothing(*values: Any) -> bool:
@@ -262,5 +326,6 @@ def fit(inputs: Sequence[Input], values: Sequence[Any]) -> tuple[Any, ...]:
     if len(values) != len(inputs):
         wanted = ", ".join(spec.name for spec in inputs)
         raise ArgumentError(f"Model: wanted {len(inputs)} inputs ({wanted}), given {len(values)}")
+    refuse_recording()
     named: dict[str, int] = {}
     return tuple(spec.check(value, named) for spec, value in zip(inputs, values, strict=True))

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import ctypes
-import json
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from itertools import zip_longest
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from torchmojo.errors import ArgumentError, ModelError
 from torchmojo.models.fit import Input, fit, quick_check
-from torchmojo.models.mapped import map_file, tensors_in
+from torchmojo.models.mapped import bytes_of, map_file, tensors_in
 from torchmojo.models.prepared import manifest as names
+from torchmojo.models.prepared.flat import tensor_lines
+from torchmojo.models.result import Owning, packer
+from torchmojo.models.said import said
 from torchmojo.models.sealed import sealed
 from torchmojo.models.unlocked import Unlocked, choose
 
 __all__ = ["Model"]
+
+_MOST_INSTANCES = 1024  # each holds memory of its own
 
 
 class Model:
@@ -58,33 +63,38 @@ class Model:
             instances: Calls that can run at the same time; others wait their turn.
 
         Raises:
-            ArgumentError: `instances` is less than 1.
-            ModelError: A file is missing, was changed or cut off, or was made for another CPU,
-                system or torch; or the process lacks an operator that the model calls.
+            ArgumentError: `instances` is no number from 1 to 1024, or `sha256` no digest.
+            ModelError: A file is missing, no regular file, was changed or cut off, or was made for
+                another CPU, system or torch; the process lacks an operator that the model calls, or
+                the system refuses a descriptor or memory.
         """
         from torch._C._aoti import AOTIModelContainerRunnerCpu
 
-        if instances < 1:
-            raise ArgumentError(f"Model: instances: wanted 1 or more, given {instances!r}")
+        if type(instances) is not int or not 1 <= instances <= _MOST_INSTANCES:
+            raise ArgumentError(
+                f"Model: instances: wanted 1 or more, up to {_MOST_INSTANCES}, given {instances!r}"
+            )
         self.folder = Path(folder)
         self.manifest: Mapping[str, Any] = MappingProxyType(
             names.read_manifest(self.folder, sha256)
         )
         code = self._bytes(names.LIBRARY, verify)
         calls = self._bytes(names.CALLS, verify) if self.manifest["calls"] else None
-        mapping = map_file(self.folder / names.WEIGHTS)
+        length = self.manifest["files"][names.WEIGHTS]["nbytes"]
+        mapping = map_file(self.folder, names.WEIGHTS, length)
         self.weights: Mapping[str, Any] = MappingProxyType(
             tensors_in(mapping, self.manifest["weights"], str(self.folder))
         )
+        self._compare_with_index()
         self._inputs = tuple(Input(**entry) for entry in self.manifest["inputs"])
         self._count = len(self._inputs)
         self._are_right = quick_check(self._inputs)
-        self._pack = _packer(self.manifest["result"])
+        self._pack = packer(self.manifest["result"], len(self.manifest["outputs"]), self.folder)
         _find_operators(self.manifest["calls"])
         try:
             # The weights are hashed, mostly without Python's lock, while the code is loaded.
             with ThreadPoolExecutor(1) as beside, sealed(code, calls) as path:
-                checked = beside.submit(self._check, names.WEIGHTS, mapping, verify)
+                checked = beside.submit(self._check, names.WEIGHTS, bytes_of(mapping), verify)
                 self._runner = AOTIModelContainerRunnerCpu(path, instances)
                 library = ctypes.CDLL(path)  # the same: it is loaded already
                 self._check_counts(library)
@@ -92,25 +102,41 @@ class Model:
             entries = self.manifest["weights"]
             constants = {entries[name]["constant"]: t for name, t in self.weights.items()}
             self._runner.update_constant_buffer(constants, False, True, True)
+        except ModelError:
+            raise
         except RuntimeError as error:
-            raise ModelError(f"Model: {self.folder}: torch cannot load it: {error}") from error
-        self._run: Any = self._runner.run
+            raise ModelError(
+                f"Model: {self.folder}: torch cannot load it: {said(error)}"
+            ) from error
+        except OSError as error:  # no descriptor or room left
+            raise ModelError(f"Model: {self.folder}: it cannot be loaded: {error}") from error
+        run: Any = self._runner.run
         if calls is None:  # else torch's loader alone can run it
             outputs = len(self.manifest["outputs"])
-            self._run = choose(
-                self._run,
+            run = choose(
+                run,
                 lambda: Unlocked(library, constants, instances, outputs),
-                self._settle,
+                lambda settled: self._owning.replace(settled),
                 any(spec.fixed is None for spec in self._inputs),
             )
-
-    def _settle(self, run: Any) -> None:
-        self._run = run
+        self._owning = Owning(run)
 
     def _bytes(self, name: str, verify: bool) -> bytes:
-        data = names.read_file(self.folder, name)
+        data = names.read_file(self.folder, name, self.manifest["files"][name]["nbytes"])
         self._check(name, data, verify)
         return data
+
+    def _compare_with_index(self) -> None:
+        """Compares the manifest with the index: sizes are not written in the library."""
+        text = names.read_file(self.folder, names.FLAT).decode(errors="replace")
+        kinds = ("constant ", "input ", "output ")
+        lines = [line for line in text.split("\n") if line.startswith(kinds)]
+        for wanted, given in zip_longest(lines, tensor_lines(self.manifest)):
+            if wanted != given:
+                raise ModelError(
+                    f"Model: {self.folder}: wanted {names.MANIFEST} and {names.FLAT} to say the "
+                    f"same, given {given!r} and {wanted!r}; prepare the model again"
+                )
 
     def _check_counts(self, library: ctypes.CDLL) -> None:
         """Compares inputs and outputs with what the library has; it ends a process over others."""
@@ -131,16 +157,10 @@ class Model:
                 )
 
     def _check(self, name: str, data: Any, verify: bool) -> None:
-        """Compares bytes with what the manifest says of them."""
-        entry = self.manifest["files"][name]
-        if len(data) != entry["nbytes"]:
-            raise ModelError(
-                f"Model: {self.folder}: wanted {name} of {entry['nbytes']} bytes, given "
-                f"{len(data)}; it was changed or cut off: prepare the model again, or copy the "
-                "folder again"
-            )
+        """Compares bytes with the digest in the manifest."""
         if verify:
-            names.check_digest(self.folder, name, data, entry["sha256"])
+            wanted = self.manifest["files"][name]["sha256"]
+            names.check_digest(self.folder, name, data, wanted)
 
     def __call__(self, *inputs: Any) -> Any:
         """Runs the model.
@@ -150,7 +170,8 @@ class Model:
                 from the example's is copied first, as `torchmojo.fallback` says.
 
         Returns:
-            What the module's ``forward`` returns: new tensors without gradient.
+            What the module's ``forward`` returns, without gradient. No tensor of it lies in an
+            input's memory or a weight's; two of them may share some, as those of ``forward`` do.
 
         Raises:
             ArgumentError: Too few or too many inputs, or one that is no tensor.
@@ -166,35 +187,12 @@ class Model:
         if len(inputs) != self._count or not self._are_right(*inputs):
             inputs = fit(self._inputs, inputs)
         try:
-            return self._pack(self._run(inputs))
+            return self._pack(self._owning.run(inputs))
         except RuntimeError as error:
-            raise ModelError(f"Model: {self.folder}: torch raises: {error}") from error
+            raise ModelError(f"Model: {self.folder}: torch raises: {said(error)}") from error
 
     def __repr__(self) -> str:
         return f"torchmojo.Model({str(self.folder)!r})"
-
-
-def _packer(result: str) -> Any:
-    """Returns what turns a list of tensors into what ``forward`` returns."""
-    tree = json.loads(result)[1]
-    if tree["type"] is None:
-        return _only
-    leaves = all(child["type"] is None for child in tree["children_spec"])
-    if leaves and tree["type"] == "builtins.tuple":
-        return tuple
-    if leaves and tree["type"] == "builtins.list":
-        return list
-    if leaves and tree["type"] == "builtins.dict":
-        keys = json.loads(tree["context"])
-        return lambda tensors: dict(zip(keys, tensors, strict=True))
-    from torch.utils._pytree import tree_unflatten, treespec_loads
-
-    spec = treespec_loads(result)
-    return lambda tensors: tree_unflatten(tensors, spec)
-
-
-def _only(tensors: list[Any]) -> Any:
-    return tensors[0]
 
 
 def _find_operators(calls: list[str]) -> None:

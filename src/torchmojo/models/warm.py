@@ -7,13 +7,15 @@ import contextvars
 import statistics
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from torchmojo.dtypes import BY_NAME
 from torchmojo.errors import ArgumentError
+from torchmojo.models.buffers import unchanged_buffers
 from torchmojo.models.example import Example, read_examples
+from torchmojo.models.mode import training_part
 
 __all__ = ["Warmed", "Warmth", "warm"]
 
@@ -188,16 +190,11 @@ def _check(model: Any, runs: Any, tolerance: Any) -> None:
         raise ArgumentError(
             f"warm: model: wanted a module or a function, given {type(model).__name__}"
         )
-    # A frozen module has no mode; an exported one has that of its export, whatever its flag says,
-    # and forbids to change it by a `train` of its own.
-    fixed = "train" in getattr(model, "__dict__", {})
-    for module in model.modules() if hasattr(model, "modules") and not fixed else ():
-        if getattr(module, "training", False):
-            raise ArgumentError(
-                f"warm: model: wanted evaluation mode, given {type(module).__name__} in training "
-                "mode, where a run changes statistics and draws random numbers; call model.eval() "
-                "first"
-            )
+    if part := training_part(model):
+        raise ArgumentError(
+            f"warm: model: wanted evaluation mode, given {part} in training mode, where a run "
+            "changes statistics and draws random numbers; call model.eval() first"
+        )
     if runs is not None and (not isinstance(runs, int) or isinstance(runs, bool) or runs < 1):
         raise ArgumentError(f"warm: runs: wanted 1 or more, given {runs!r}")
     if not isinstance(tolerance, (int, float)) or not tolerance > 0:
@@ -217,20 +214,26 @@ def _calls(
             "warm: shapes: wanted shapes or inputs that will come, given neither; write "
             "shapes=[(1, 3, 224, 224)]"
         )
-    if isinstance(shapes, str) or (shapes is not None and any(isinstance(s, int) for s in shapes)):
+    shapes, inputs = _listed(shapes, "shapes"), _listed(inputs, "inputs")
+    if isinstance(shapes, str) or any(isinstance(shape, int) for shape in shapes):
         raise ArgumentError(
             f"warm: shapes: wanted a list of shapes, given {shapes!r}; write shapes=[{shapes!r}]"
         )
     if isinstance(inputs, torch.Tensor):
         raise ArgumentError("warm: inputs: wanted a list, given a tensor; write inputs=[x]")
+    from torch.utils._pytree import tree_map
+
+    def copied(value: Any) -> Any:
+        return value.detach().clone() if torch.is_tensor(value) else value
+
     device, dtype = _home(model)
     found: list[tuple[Any, ...]] = []
-    for shape in shapes or ():
+    for shape in shapes:
         examples = read_examples(shape, "warm", "shapes", dtype)
         found.append(tuple(example.tensor(device) for example in examples))
-    for given in inputs or ():
+    for given in inputs:
         args = given if isinstance(given, (tuple, list)) else (given,)
-        found.append(tuple(a.detach().clone() if torch.is_tensor(a) else a for a in args))
+        found.append(tuple(tree_map(copied, arg) for arg in args))  # lists and dictionaries too
     if not found:
         raise ArgumentError("warm: shapes: wanted at least one shape or input, given none")
     names: list[str] = []
@@ -239,6 +242,19 @@ def _calls(
         same = sum(other == name or other.startswith(f"{name} (") for other in names)
         names.append(f"{name} ({same + 1})" if same else name)
     return list(zip(names, found, strict=True))
+
+
+def _listed(given: Any, argument: str) -> Any:
+    """Returns a list of what an iterable gives, once; texts and tensors as they are."""
+    if given is None:
+        return ()
+    if isinstance(given, str) or hasattr(given, "dtype"):
+        return given
+    if not isinstance(given, Iterable):
+        raise ArgumentError(
+            f"warm: {argument}: wanted a list, given {given!r}; write {argument}=[...]"
+        )
+    return given if isinstance(given, (tuple, list)) else list(given)
 
 
 def _outline(value: Any) -> str:
@@ -284,7 +300,7 @@ class _Job:
         """Warms one shape after the other."""
         import torch
 
-        with torch.no_grad(), _unchanged(self._model):
+        with torch.no_grad(), unchanged_buffers(self._model):
             for name, args in self._calls:
                 times: list[float] = []
                 while not self._enough(times):
@@ -341,23 +357,3 @@ def _optimizer(on: bool) -> Iterator[None]:
 
     torch._C._set_graph_executor_optimize(on)
     yield
-
-
-@contextlib.contextmanager
-def _unchanged(model: Any) -> Iterator[None]:
-    """Gives buffers that the model changes or replaces their values back."""
-    import torch
-
-    buffers = dict(model.named_buffers()) if hasattr(model, "named_buffers") else {}
-    values = {name: buffer.clone() for name, buffer in buffers.items()}
-    try:
-        yield
-    finally:
-        now = dict(model.named_buffers()) if buffers else {}
-        for name, buffer in buffers.items():
-            if now.get(name) is not buffer:
-                owner, _, leaf = name.rpartition(".")
-                setattr(dict(model.named_modules())[owner], leaf, buffer)
-            # Not by version: inference mode does not count changes.
-            if not torch.equal(buffer, values[name]):
-                buffer.copy_(values[name])

@@ -21,10 +21,20 @@ def advise(found: ColdStart) -> str:
     """
     usable = [m for m in found.remedies if not m.failed]
     if not usable:
-        return "No remedy was measured." + _runs(found)
+        return "No remedy was measured." + _runs(found) + _mode(found)
     parts = [_change(found.baseline, [m for m in usable if not m.warm_runs])]
     parts += [_warm(found.baseline, m) for m in usable if m.warm_runs]
-    return " ".join(part for part in parts if part)
+    return " ".join(part for part in parts if part) + _mode(found)
+
+
+def _mode(found: ColdStart) -> str:
+    """Tells what `warm` and `prepare` would refuse."""
+    if not found.training:
+        return ""
+    return (
+        f" The model came with {found.training} in training mode, and was measured after "
+        "model.eval(): call that first, as warm and prepare ask for it."
+    )
 
 
 def _runs(found: ColdStart) -> str:

@@ -124,6 +124,8 @@ class ColdStart:
         baseline: The model as it is.
         remedies: The same with each remedy.
         causes: What the baseline's time went into.
+        training: Part of the model that came in training mode, which was left before measuring; or
+            nothing.
     """
 
     model: str
@@ -138,6 +140,7 @@ class ColdStart:
     baseline: Measured
     remedies: tuple[Measured, ...]
     causes: tuple[Cause, ...]
+    training: str = ""
 
     @property
     def profiled_runs(self) -> int:
@@ -174,7 +177,7 @@ class ColdStart:
         """
         return cls(
             **{
-                **{name: data[name] for name in cls.__dataclass_fields__},
+                **{name: data[name] for name in cls.__dataclass_fields__ if name in data},
                 "inputs": tuple(data["inputs"]),
                 "load": tuple(data["load"]),
                 "baseline": _measured(data["baseline"]),

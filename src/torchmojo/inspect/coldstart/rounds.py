@@ -18,6 +18,7 @@ from torchmojo.inspect.coldstart.causes import causes_of
 from torchmojo.inspect.coldstart.plan import AS_IT_IS, Plan, Remedy, plan
 from torchmojo.inspect.coldstart.report import ColdStart, Measured, Step
 from torchmojo.models.example import Example
+from torchmojo.models.said import printable
 
 __all__ = ["coldstart"]
 
@@ -36,6 +37,7 @@ def coldstart(
     prepare: bool = False,
     device: str = "cpu",
     trusted: bool = False,
+    timeout: float = 600.0,
     progress: Callable[[int, int, str], object] | None = None,
 ) -> ColdStart:
     """Finds out where the time to a model's first result goes, and what shortens it.
@@ -60,6 +62,7 @@ def coldstart(
         device: ``cpu``, ``cuda`` or ``cuda:1``. Calls are waited for.
         trusted: Files **can carry code that runs when they are loaded**. They are refused unless
             this is True. Say so only of files whose origin you know.
+        timeout: Seconds after which a process is ended that has not measured yet.
         progress: Called with processes done, processes in all, and what comes next.
 
     Returns:
@@ -68,13 +71,16 @@ def coldstart(
     Raises:
         ArgumentError: An argument means nothing, or the model refuses the input.
         FileNotFoundError: There is no such file.
-        ModelError: The file is not trusted, is no model, or cannot be loaded.
+        ModelError: The file is not trusted, is no model, cannot be loaded, or does not come to an
+            end.
 
     Example:
         >>> import torchmojo
         >>> print(torchmojo.coldstart("model.pt", input=(1, 3, 224, 224), trusted=True).advice)
         ... # doctest: +SKIP
     """
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
+        raise ArgumentError(f"coldstart: timeout: wanted seconds, more than 0, given {timeout!r}")
     with tempfile.TemporaryDirectory(prefix="torchmojo-coldstart-") as name:
         folder = Path(name)
         asked = plan(
@@ -91,16 +97,22 @@ def coldstart(
             trusted=trusted,
         )
         title = str(model) if isinstance(model, (str, Path)) else type(model).__name__
-        return _Rounds(asked, folder, title, progress or (lambda *_: None)).run()
+        return _Rounds(asked, folder, title, progress or (lambda *_: None), timeout).run()
 
 
 class _Rounds:
     """All processes of a diagnosis."""
 
     def __init__(
-        self, asked: Plan, folder: Path, title: str, progress: Callable[[int, int, str], object]
+        self,
+        asked: Plan,
+        folder: Path,
+        title: str,
+        progress: Callable[[int, int, str], object],
+        timeout: float,
     ) -> None:
         self._plan, self._folder, self._title, self._progress = asked, folder, title, progress
+        self._timeout = timeout
         self._remedies = (AS_IT_IS, *asked.remedies)
         self._count = 0
         self._failed: dict[str, str] = {}
@@ -138,6 +150,7 @@ class _Rounds:
             load=(busy, os.getloadavg()[0]),
             baseline=baseline,
             remedies=tuple(remedies.values()),
+            training=facts.get("training", ""),
             causes=causes_of(baseline, base, plain if plain and not plain.failed else None),
         )
 
@@ -154,13 +167,13 @@ class _Rounds:
         self._inputs = facts["inputs"]
         if "refused" in facts:
             shown = ", ".join(str(Example(tuple(sizes), dtype)) for sizes, dtype in self._inputs)
-            reason = facts["refused"].strip().splitlines()[-1]
+            reason = printable(facts["refused"].strip().splitlines()[-1])
             raise ArgumentError(
                 f"coldstart: input: wanted what the model takes, given {shown}; it raises: {reason}"
             )
         for remedy in self._remedies:
             if reason := facts["failed"].get(remedy.artefact):
-                self._failed[remedy.name] = reason.strip().splitlines()[0]
+                self._failed[remedy.name] = printable(reason.strip().splitlines()[0])
         return facts
 
     def _measure(self, remedy: Remedy, answers: list[dict[str, Any]]) -> None:
@@ -198,17 +211,25 @@ class _Rounds:
         env = {**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
         job["asked_ns"] = time.monotonic_ns()
         question.write_text(json.dumps(job), "utf-8")
-        done = subprocess.run(
-            [sys.executable, "-m", _CHILD, str(question), str(answer)],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-            env=env,
-        )
+        try:
+            done = subprocess.run(
+                [sys.executable, "-m", _CHILD, str(question), str(answer)],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                check=False,
+                env=env,
+                timeout=self._timeout,
+            )
+        except subprocess.TimeoutExpired:
+            raise ModelError(
+                f"coldstart: {self._title}: wanted a model that loads and runs, given one whose "
+                f"process was not done after {self._timeout:g} s, and was ended; give it more by "
+                "timeout= (--timeout)"
+            ) from None
         if done.returncode or not answer.is_file():
-            said = (done.stderr.strip().splitlines() or ["nothing"])[-1]
+            said = printable((done.stderr.strip().splitlines() or ["nothing"])[-1])
             raise ModelError(
                 f"coldstart: {self._title}: wanted a model that loads and runs, given one whose "
                 f"process ended with status {done.returncode}; it says: {said}"

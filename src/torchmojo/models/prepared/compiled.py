@@ -10,6 +10,7 @@ from typing import Any
 
 from torchmojo.errors import CompilerNotFoundError, ModelError
 from torchmojo.models.prepared.program import quiet
+from torchmojo.models.said import said
 
 __all__ = ["Compiled", "compile_program"]
 
@@ -68,7 +69,7 @@ def compile_program(program: Any, threads: int) -> Compiled:
     except ModelError:
         raise
     except Exception as error:  # whatever torch's compiler meets
-        raise ModelError(f"prepare: model: torch cannot compile it: {error}") from error
+        raise ModelError(f"prepare: model: torch cannot compile it: {said(error, 4)}") from error
 
 
 def _options(threads: int) -> dict[str, Any]:

@@ -41,7 +41,7 @@ def inputs_of(program: Any) -> list[dict[str, Any]]:
             {
                 "name": name,
                 "dtype": _dtype(meta, name),
-                "sizes": [_size(size, ranges) for size in meta.shape],
+                "sizes": [_from_one(_size(size, ranges)) for size in meta.shape],
                 "order": order,
                 "strides": _numbers(meta.stride()),
             }
@@ -131,6 +131,11 @@ def _size(size: Any, ranges: dict[str, tuple[int, int]]) -> Any:
     name = str(size)
     least, most = ranges.get(name, (0, _MOST))
     return {"name": name, "least": least, "most": most}
+
+
+def _from_one(size: Any) -> Any:
+    """Returns a size that is at least 1: torch compiles for none where it varies."""
+    return size | {"least": max(size["least"], 1)} if isinstance(size, dict) else size
 
 
 def _numbers(values: Any) -> list[int | None]:

@@ -11,17 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from torchmojo.dtypes import BY_NAME
-from torchmojo.models.prepared.aligned import Stored
 
-__all__ = ["FLAT_FORMAT", "flat_text"]
+__all__ = ["FLAT_FORMAT", "flat_text", "tensor_lines"]
 
 FLAT_FORMAT = 1
 
 
 def flat_text(
     manifest: Mapping[str, Any],
-    constants: Mapping[str, str],
-    stored: Mapping[str, Stored],
     lengths: Mapping[str, int],
     libtorch: Path,
 ) -> str:
@@ -29,8 +26,6 @@ def flat_text(
 
     Args:
         manifest: The manifest that is written beside it.
-        constants: The library's name for each weight, and the program's.
-        stored: Where each weight lies, by the program's name.
         lengths: Bytes of the library and the file of weights.
         libtorch: Where this process has libtorch; a program that finds no other tries it there.
 
@@ -50,13 +45,21 @@ def flat_text(
     ]
     if manifest["calls"]:
         lines.append("calls " + " ".join(manifest["calls"]))
-    for own, name in constants.items():
-        lines.append(_constant(own, stored[name]))
+    lines += tensor_lines(manifest)
+    return "\n".join([*lines, f"end {len(lines)}", ""])
+
+
+def tensor_lines(manifest: Mapping[str, Any]) -> list[str]:
+    """Returns the lines of weights, inputs and outputs: all that memory is read by.
+
+    Args:
+        manifest: The manifest; only its weights, inputs and outputs are read.
+    """
+    lines = [_constant(entry) for entry in manifest["weights"].values()]
     for spec in manifest["inputs"]:
         words = [_word(size) for size in spec["sizes"]] + [str(axis) for axis in spec["order"]]
         lines.append(_line("input", spec, words))
-    lines += [_line("output", spec, []) for spec in manifest["outputs"]]
-    return "\n".join([*lines, f"end {len(lines)}", ""])
+    return lines + [_line("output", spec, []) for spec in manifest["outputs"]]
 
 
 def _line(kind: str, spec: Mapping[str, Any], words: Sequence[str]) -> str:
@@ -64,9 +67,10 @@ def _line(kind: str, spec: Mapping[str, Any], words: Sequence[str]) -> str:
     return " ".join([kind, spec["name"], str(number), str(len(spec["sizes"])), *words])
 
 
-def _constant(name: str, stored: Stored) -> str:
-    words = [BY_NAME[stored.dtype].code, stored.offset, stored.nbytes, len(stored.sizes)]
-    return " ".join(["constant", name, *map(str, (*words, *stored.sizes, *stored.strides))])
+def _constant(entry: Mapping[str, Any]) -> str:
+    sizes, strides = entry["sizes"], entry["strides"]
+    numbers = (BY_NAME[entry["dtype"]].code, entry["offset"], entry["nbytes"], len(sizes))
+    return " ".join(["constant", entry["constant"], *map(str, (*numbers, *sizes, *strides))])
 
 
 def _word(size: Any) -> str:

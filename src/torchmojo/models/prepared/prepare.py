@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +13,15 @@ from torchmojo.models.prepared.aligned import Stored, write_weights
 from torchmojo.models.prepared.compiled import Compiled, compile_program
 from torchmojo.models.prepared.describe import inputs_of, operators_of, outputs_of
 from torchmojo.models.prepared.flat import flat_text
+from torchmojo.models.prepared.place import check_place, put, resolve, work_folder
 from torchmojo.models.prepared.program import example_tensors, program_of
 from torchmojo.toolchain.export.folder import umask
 from torchmojo.toolchain.export.manifest import digest, platform
 from torchmojo.toolchain.export.target import code_flags
 
 __all__ = ["prepare"]
+
+_MOST_THREADS = 1024  # torch would start them all
 
 
 def prepare(
@@ -44,10 +44,10 @@ def prepare(
             ``ExportedProgram``, or the path of a TorchScript or ``.pt2`` file.
         example_inputs: The tensors that ``forward`` is called with, by position: their dtypes,
             sizes and the order of their strides become those of the model's inputs.
-        out_dir: Folder to write. One that an earlier ``prepare`` wrote is replaced; programs that
-            have it loaded keep what they have.
+        out_dir: Folder to write. One that an earlier ``prepare`` wrote, and that holds no other
+            files, is replaced; programs that have it loaded keep what they have.
         dynamic: Sizes that vary, by argument and axis: ``{"x": {0: ("n", 1, 8)}}`` for 1 to 8 of
-            them; equal names are one size. Not for scripted and exported models.
+            them; equal names are one size, and none is 0. Not for scripted and exported models.
         threads: Threads that loops are split for; by default ``torch.get_num_threads()``. A library
             for two threads can take twice as long on one: prepare for what will be used.
         trusted: TorchScript and ``.pt2`` files **can carry code that runs when they are loaded**.
@@ -57,11 +57,13 @@ def prepare(
         The folder.
 
     Raises:
-        ArgumentError: The model is in training mode or none of these, or an example is no tensor.
+        ArgumentError: The model or a part of it is in training mode, or it is none of these, or an
+            example is no dense tensor.
         CompilerNotFoundError: There is no C++ compiler.
-        FileExistsError: The folder holds something that no `prepare` wrote.
+        FileExistsError: The folder holds something that no `prepare` wrote, or is the current
+            directory or a mount point. This is found out before anything is compiled.
         ModelError: A file is not trusted or not a model; or torch can not export or compile the
-            model; or it writes its buffers or inputs.
+            model; or it writes its buffers, inputs or attributes; or the folder cannot be written.
 
     Example:
         >>> import torch, torchmojo
@@ -73,11 +75,13 @@ def prepare(
     """
     import torch
 
-    folder = Path(out_dir).resolve()
-    _refuse_others(folder)
+    folder = resolve(out_dir)
+    check_place(folder)
     count = torch.get_num_threads() if threads is None else threads
-    if not isinstance(count, int) or count < 1:
-        raise ArgumentError(f"prepare: threads: wanted 1 or more, given {threads!r}")
+    if type(count) is not int or not 1 <= count <= _MOST_THREADS:
+        raise ArgumentError(
+            f"prepare: threads: wanted 1 or more, up to {_MOST_THREADS}, given {threads!r}"
+        )
     inputs = example_tensors(example_inputs)
     program = program_of(model_or_file, inputs, dynamic, trusted)
     manifest = {
@@ -92,15 +96,10 @@ def prepare(
         "operators": operators_of(program),
     }
     compiled = compile_program(program, count)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    # Beside its place, so that the rename stays on one disk.
-    work = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    try:
+    with work_folder(folder) as work:
         _write(work, manifest, compiled)
         work.chmod(0o755 & ~umask())
-        _put(work, folder)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+        put(work, folder)
     return folder
 
 
@@ -117,7 +116,7 @@ def _write(work: Path, manifest: dict[str, Any], compiled: Compiled) -> None:
         name: _entry(own, stored[name]) for own, name in compiled.constants.items()
     }
     lengths = {name: (work / name).stat().st_size for name in (names.LIBRARY, names.WEIGHTS)}
-    text = flat_text(manifest, compiled.constants, stored, lengths, _libtorch())
+    text = flat_text(manifest, lengths, _libtorch())
     (work / names.FLAT).write_text(text, "utf-8")
     manifest["files"] = {
         path.name: {"sha256": digest(path), "nbytes": path.stat().st_size}
@@ -151,42 +150,3 @@ def _entry(constant: str, stored: Stored) -> dict[str, Any]:
         "sizes": list(stored.sizes),
         "strides": list(stored.strides),
     }
-
-
-def _refuse_others(folder: Path) -> None:
-    """Refuses a place with something else in it."""
-    if not os.path.lexists(folder):
-        return
-    if not folder.is_dir():
-        raise FileExistsError(f"prepare: {folder}: wanted a folder, given a file; name another")
-    others = sorted(path.name for path in folder.iterdir())
-    try:
-        data = json.loads((folder / names.MANIFEST).read_text("utf-8"))
-        if data["made_by"] == names.MADE_BY:
-            others = sorted(set(others) - {names.MANIFEST, *data["files"]})
-    except (OSError, ValueError, KeyError, TypeError):
-        pass
-    if others:
-        listed = ", ".join(others[:3]) + (", ..." if len(others) > 3 else "")
-        raise FileExistsError(
-            f"prepare: {folder}: wanted a new or empty folder, or an earlier model, given one that "
-            f"holds {listed}; name another"
-        )
-
-
-def _put(work: Path, folder: Path) -> None:
-    """Moves a finished folder to its place."""
-    _refuse_others(folder)  # compiling took a while
-    if not folder.is_dir():
-        work.rename(folder)
-        return
-    # A rename cannot replace a folder with files in it.
-    aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    folder.rename(aside / "old")
-    try:
-        work.rename(folder)
-    except OSError:
-        (aside / "old").rename(folder)
-        aside.rmdir()
-        raise
-    shutil.rmtree(aside, ignore_errors=True)

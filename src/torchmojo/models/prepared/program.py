@@ -9,7 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from torchmojo.bridge.refuse.facts import is_plain_tensor
 from torchmojo.errors import ArgumentError, ModelError
+from torchmojo.models.memory import has_memory, torch_wraps
+from torchmojo.models.mode import training_part
+from torchmojo.models.prepared.written import watch_attributes
+from torchmojo.models.said import said
 
 __all__ = ["example_tensors", "program_of", "quiet"]
 
@@ -32,18 +37,33 @@ def example_tensors(example_inputs: Any) -> tuple[Any, ...]:
 
     given = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else example_inputs
     if not isinstance(given, (tuple, list)) or not given:
+        kind = type(example_inputs).__name__
         raise ArgumentError(
             "prepare: example_inputs: wanted a tuple of tensors, as the model is called with, "
-            f"given {type(example_inputs).__name__}"
+            f"given {kind if given else f'an empty {kind}'}"
         )
     for place, value in enumerate(given):
-        if not isinstance(value, torch.Tensor) or not value.is_cpu:
-            kind = f"on {value.device}" if isinstance(value, torch.Tensor) else type(value).__name__
+        if kind := _unlike(value):
             raise ArgumentError(
                 f"prepare: example_inputs[{place}]: wanted a tensor on the CPU, given {kind}; "
                 "put constants into the module"
             )
     return tuple(_dense(value.detach()) for value in given)
+
+
+def _unlike(value: Any) -> str:
+    """Returns what keeps a value from being an example; nothing for a good one."""
+    import torch
+
+    if not isinstance(value, torch.Tensor):
+        return type(value).__name__
+    if not value.is_cpu:
+        return f"one on {value.device}"
+    if value.layout != torch.strided or value.is_nested:
+        return f"a {'nested' if value.is_nested else str(value.layout)[6:]} one"
+    if not is_plain_tensor(type(value)) or torch_wraps(value) or not has_memory(value):
+        return f"a {type(value).__name__} without memory of its own"
+    return ""
 
 
 def _dense(tensor: Any) -> Any:
@@ -119,9 +139,9 @@ def _export(model: Any, inputs: tuple[Any, ...], dynamic: Any) -> Any:
     """Exports a module, or converts a scripted one."""
     import torch
 
-    if getattr(model, "training", False):  # a frozen script has no such mode
+    if part := training_part(model):
         raise ArgumentError(
-            "prepare: model: wanted one in evaluation mode, given one in training mode; call "
+            f"prepare: model: wanted one in evaluation mode, given {part} in training mode; call "
             "model.eval() first"
         )
     with quiet(), torch.no_grad():
@@ -129,11 +149,12 @@ def _export(model: Any, inputs: tuple[Any, ...], dynamic: Any) -> Any:
             if isinstance(model, torch.jit.ScriptModule):
                 return _convert(model, inputs, dynamic)
             shapes = _dynamic_shapes(dynamic, model, inputs)
-            return torch.export.export(model, inputs, dynamic_shapes=shapes)
+            with watch_attributes(model):
+                return torch.export.export(model, inputs, dynamic_shapes=shapes)
         except (ArgumentError, ModelError):
             raise
         except Exception as error:  # whatever torch.export meets in a user's code
-            raise ModelError(f"prepare: model: torch cannot export it: {error}") from error
+            raise ModelError(f"prepare: model: torch cannot export it: {said(error, 4)}") from error
 
 
 def _convert(model: Any, inputs: tuple[Any, ...], dynamic: Any) -> Any:
@@ -158,24 +179,54 @@ def _dynamic_shapes(dynamic: Any, model: Any, inputs: tuple[Any, ...]) -> Any:
     from torch.export import Dim
 
     names = list(signature(model.forward).parameters)[: len(inputs)]
+    if len(names) != len(inputs):
+        raise ArgumentError(
+            f"prepare: dynamic: wanted a forward with {len(inputs)} named arguments, given "
+            f"({', '.join(names)})"
+        )
     if not isinstance(dynamic, Mapping) or not set(dynamic) <= set(names):
         raise ArgumentError(
             f"prepare: dynamic: wanted a dictionary with keys among {', '.join(names)}, given "
             f"{dynamic!r}"
         )
-    made: dict[Any, Any] = {}
+    made: dict[str, tuple[Any, tuple[int, int]]] = {}
 
     def one(what: Any) -> Any:
-        if isinstance(what, Sequence) and not isinstance(what, str) and len(what) == 3:
-            name, low, high = what
-            if isinstance(name, str) and isinstance(low, int) and isinstance(high, int):
-                return made.setdefault(name, Dim(name, min=low, max=high))
-        raise ArgumentError(
-            'prepare: dynamic: wanted a size as ("n", least, most), given ' + repr(what)
-        )
+        name, low, high = _range(what)
+        dim, span = made.setdefault(name, (Dim(name, min=low, max=high), (low, high)))
+        if span != (low, high):
+            raise ArgumentError(
+                f"prepare: dynamic: wanted one range for {name}, given {span[0]}..{span[1]} and "
+                f"{low}..{high}"
+            )
+        return dim
 
-    return tuple(
-        {axis: one(what) for axis, what in dynamic.get(name, {}).items()} or None for name in names
+    def axes(name: str, value: Any) -> Any:
+        given = dynamic.get(name) or {}
+        rank = value.dim()
+        if not isinstance(given, Mapping) or any(
+            type(axis) is not int or not 0 <= axis < rank for axis in given
+        ):
+            raise ArgumentError(
+                f"prepare: dynamic: {name}: wanted a dictionary with axes from 0 to {rank - 1}, "
+                f"given {given!r}"
+            )
+        return {axis: one(what) for axis, what in given.items()} or None
+
+    return tuple(axes(name, value) for name, value in zip(names, inputs, strict=True))
+
+
+def _range(what: Any) -> tuple[str, int, int]:
+    """Reads a size that varies."""
+    if isinstance(what, Sequence) and not isinstance(what, str) and len(what) == 3:
+        name, low, high = what
+        # torch compiles for sizes of 1 and more, and its library gives nonsense for 0.
+        fits = type(low) is int and type(high) is int and 1 <= low < high
+        if fits and isinstance(name, str) and name.isidentifier():
+            return name, low, high
+    raise ArgumentError(
+        'prepare: dynamic: wanted a size as ("n", least, most) with a least of 1 and more above '
+        f"it, given {what!r}"
     )
 
 

@@ -139,7 +139,9 @@ def make(job: dict[str, Any]) -> dict[str, Any]:
     fixed = [all(isinstance(size, int) for size in sizes) for sizes, _ in outlines or ()]
     if not outlines or not all(fixed):
         return {**facts, "inputs": None}
-    model = LOADERS[job["kind"]](job, Recorder())
+    steps = Recorder()
+    model = LOADERS[job["kind"]](job, steps)
+    facts["training"] = steps.training
     try:
         for some in (outlines, job["other"]):
             if some:

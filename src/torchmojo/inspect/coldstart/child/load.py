@@ -6,6 +6,8 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from torchmojo.models.mode import training_part
+
 if TYPE_CHECKING:
     from torchmojo.inspect.coldstart.child.steps import Recorder
 
@@ -20,11 +22,17 @@ def _script(job: Mapping[str, Any], steps: Recorder) -> Function:
 
     with steps.step("load"):
         model: Function = torch.jit.load(job["artefact"] or job["path"], map_location=job["device"])
-        if getattr(model, "training", False):  # a frozen one has no mode
-            model.eval()  # type: ignore[attr-defined]
+        _evaluate(model, steps)
         if "freeze" in job["options"]:
             model = torch.jit.freeze(model)
     return model
+
+
+def _evaluate(model: Any, steps: Recorder) -> None:
+    """Sets evaluation mode, and notes which part of the model lacked it."""
+    steps.training = training_part(model) or ""
+    if steps.training:
+        model.eval()
 
 
 def _exported(job: Mapping[str, Any], steps: Recorder) -> Function:
@@ -69,7 +77,7 @@ def _factory(job: Mapping[str, Any], steps: Recorder) -> Function:
                 model = _made(job["path"])[0]
         else:
             model = _made(job["path"])[0].to(job["device"])
-        model.eval()
+        _evaluate(model, steps)
     if mapped:
         with steps.step("weights"):
             state = torch.load(job["artefact"], mmap=True, weights_only=True)

@@ -20,12 +20,14 @@ class Recorder:
 
     Attributes:
         steps: What was measured, as plain data for JSON.
+        training: Part of the model that came in training mode, or nothing.
         sync: Waits until a device has finished; called inside each step.
     """
 
     def __init__(self) -> None:
         self.steps: list[dict[str, Any]] = []
         self.sync: Callable[[], None] = lambda: None
+        self.training = ""
         self._imports = _Imports()
 
     @contextlib.contextmanager
