@@ -72,6 +72,6 @@ def _same(one: Any, other: Any) -> bool:
     # Not by version: inference mode does not count changes.
 
     try:
-        return torch.equal(one, other)
+        return bool(torch.equal(one, other))
     except RuntimeError:  # sparse ones, and dtypes that torch cannot compare
         return False

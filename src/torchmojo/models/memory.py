@@ -35,9 +35,8 @@ def torch_wraps(value: Any) -> bool:
     """
     import torch
 
-    return torch._C._functorch.is_functorch_wrapped_tensor(value) or torch._is_functional_tensor(
-        value
-    )
+    wrapped = torch._C._functorch.is_functorch_wrapped_tensor(value)
+    return bool(wrapped or torch._is_functional_tensor(value))
 
 
 def has_memory(value: Any) -> bool:

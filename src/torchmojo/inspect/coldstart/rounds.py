@@ -79,7 +79,8 @@ def coldstart(
         >>> print(torchmojo.coldstart("model.pt", input=(1, 3, 224, 224), trusted=True).advice)
         ... # doctest: +SKIP
     """
-    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
+    given: Any = timeout
+    if isinstance(given, bool) or not isinstance(given, (int, float)) or not given > 0:
         raise ArgumentError(f"coldstart: timeout: wanted seconds, more than 0, given {timeout!r}")
     with tempfile.TemporaryDirectory(prefix="torchmojo-coldstart-") as name:
         folder = Path(name)

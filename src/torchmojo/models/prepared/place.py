@@ -152,7 +152,7 @@ def put(work: Path, folder: Path) -> None:
     raise OSError(errno.EBUSY, "other processes write it at the same time")
 
 
-def _met(move: Callable[[], None]) -> bool:
+def _met(move: Callable[[], object]) -> bool:
     """Returns whether a move went well; not, where another process was there first."""
     try:
         move()
