@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from torchmojo.cli.output import console, print_json, size
+from torchmojo.errors import ArgumentError
 
 if TYPE_CHECKING:
     from torchmojo.vision.pipeline.pipeline import Pipeline
@@ -110,7 +111,7 @@ def _run(
         if model in ("mtcnn", "blazeface"):
             raise typer.BadParameter(f"wanted centerface or mobilenet_v2, given {model!r}")
         options["prepared"] = prepared
-    files = _files(paths)
+    files = _files(paths, out)
     import torch
 
     import torchmojo.vision
@@ -157,13 +158,23 @@ def _go(
     return pipeline.summary
 
 
-def _files(paths: list[Path]) -> list[str]:
-    """Lists the pictures: files as they are given, those of folders by their endings, in order."""
+def _files(paths: list[Path], out: Path | None = None) -> list[str]:
+    """Lists the pictures: files as they are given, those of folders by their endings, in order.
+
+    What lies in the folder of results was drawn by an earlier run, unless it is asked for itself.
+    """
     found: list[str] = []
+    drawn = None if out is None else out.resolve()
     for path in paths:
         if path.is_dir():
             inside = sorted(p for p in path.rglob("*") if p.suffix.lower() in ENDINGS)
-            found += [str(p) for p in inside if p.is_file()]
+            if drawn == path.resolve():
+                raise ArgumentError(f"--out: wanted a folder apart from the pictures, given {out}")
+            found += [
+                str(p)
+                for p in inside
+                if p.is_file() and (drawn is None or not p.resolve().is_relative_to(drawn))
+            ]
         else:
             found.append(str(path))
     if not found:

@@ -11,7 +11,9 @@ from typing import Any
 
 import torch
 
-from torchmojo.errors import ArgumentError, DTypeError, ShapeError
+from torchmojo.bridge.refuse.facts import show
+from torchmojo.bridge.refuse.overlap import extent_of, overlap_each_other, overlaps_itself
+from torchmojo.errors import AliasError, ArgumentError, DTypeError, ShapeError
 from torchmojo.library import load
 from torchmojo.vision.decode import is_image, pixels
 from torchmojo.vision.geometry import Geometry, place
@@ -108,6 +110,7 @@ def prepare(
         ArgumentError: An argument is none of the choices, or no image.
         ShapeError: Sizes, axes or channels do not fit.
         DTypeError: An image or the output has another dtype.
+        AliasError: The output shares memory with an image, or with itself.
         ImageError: A file is damaged, hostile or of no known format.
 
     Example:
@@ -137,6 +140,8 @@ def prepare(
     batch, names = _batch(images)
     crops = _crops(crop, len(batch))
     tensor = _output(out, (len(batch), count, height, width), layout, dtype)
+    if out is not None:
+        _stand_apart(out, batch, names)
     pictures = tensor if layout == "nchw" else tensor.permute(0, 3, 1, 2)
     kernel = _kernel(dtype)
     geometries = []
@@ -208,6 +213,23 @@ def _output(
     if tuple(out.shape) != wanted:
         raise ShapeError(f"prepare: out: wanted {wanted} ({layout}), given {tuple(out.shape)}")
     return out
+
+
+def _stand_apart(out: torch.Tensor, images: list[Any], names: list[str]) -> None:
+    """Refuses an output that an image lies in: writing the first would change the second."""
+    if overlaps_itself(out.shape, out.stride()):
+        raise AliasError(
+            f"prepare: out: wanted memory of its own for each number, given {show(out)}; give one "
+            "that is not expanded"
+        )
+    whole = extent_of(out)
+    for image, name in zip(images, names, strict=True):
+        given = extent_of(image)
+        if whole is not None and given is not None and overlap_each_other(whole, given):
+            raise AliasError(
+                f"prepare: out: wanted memory apart from {name}, given {show(out)} over it; give "
+                "another"
+            )
 
 
 def _batch(images: Any) -> tuple[list[Any], list[str]]:

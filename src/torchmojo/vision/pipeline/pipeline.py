@@ -171,7 +171,7 @@ class Pipeline:
                 for record in self._inferred(decoded, run):
                     if results is not None:
                         before = time.perf_counter()
-                        results.write(record)
+                        self._write(record, results, run)
                         record.seconds["write"] = time.perf_counter() - before
                     summary.add(record)
                     summary.wall = time.perf_counter() - start
@@ -180,8 +180,19 @@ class Pipeline:
                     run.errors.pop(record.index, None)
                     yield record
         finally:
-            if run.memory is not None:
+            if run.memory is not None and run.memory.nbytes <= _MOST_SPARE:
                 self._spare.append(run.memory)
+
+    def _write(self, record: Record, results: Results, run: Run) -> None:
+        """Writes one record; what cannot be drawn or written down is an error of that record."""
+        try:
+            results.write(record)
+        except OSError:  # of the folder, not of the record
+            raise
+        except Exception as error:
+            record.picture = None
+            run.fail(record, error)
+            results.write(record)
 
     def map_batches(
         self,
@@ -234,7 +245,16 @@ class Pipeline:
         group: list[Record] = []
         good: list[Record] = []
         size: tuple[int, int] | None = None
-        for record, error in decoded:
+        ended: Exception | None = None
+        records = iter(decoded)
+        while True:
+            try:
+                record, error = next(records)
+            except StopIteration:
+                break
+            except Exception as raised:  # by the source: what it gave before still comes out
+                ended = raised
+                break
             if error is not None:
                 run.errors[record.index] = error
             mine = None
@@ -254,6 +274,8 @@ class Pipeline:
                 group, good = [], []
         run.infer(good)
         yield from group
+        if ended is not None:
+            raise ended
 
     def _size_of(self, record: Record, run: Run) -> tuple[int, int] | None:
         """Gives the size of a picture's input; None where it fails."""
@@ -267,6 +289,8 @@ class Pipeline:
             run.fail(record, error)
             return None
 
+
+_MOST_SPARE = 1 << 28  # bytes of an input that are kept for the next run
 
 _OPTIONS = ("batch", "workers", "ahead", "keep", "on_error", "settings")
 

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import getpass
+import hashlib
+import itertools
 import json
 import os
+import tempfile
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
+
+from filelock import FileLock, Timeout
 
 from torchmojo.errors import ArgumentError
 from torchmojo.vision.pipeline.draw import annotate
@@ -70,17 +76,33 @@ class Results:
         self._draw: dict[str, Any] = {"names": names, "source": source, "channels": channels}
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / FILE
+        self._lock = FileLock(_lock_of(self.folder))
+        try:
+            self._lock.acquire(timeout=0)
+        except Timeout:
+            raise ArgumentError(
+                f"Results: folder: wanted a folder that nobody writes into, given {self.folder}, "
+                "which another run has open; wait for it, or take another folder"
+            ) from None
+        try:
+            self._open(path)
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def _open(self, path: Path) -> None:
+        """Reads the lines that count, and goes on behind them."""
         self._lines = dict(_read(path))
+        self._taken = {
+            line["picture"]: source for source, line in self._lines.items() if "picture" in line
+        }
         # Boxes of before are done again: their lines would stand there twice.
         kept = {source: line for source, line in self._lines.items() if self._is_ours(line)}
-        if self._lines or path.exists():
-            lines = "".join(json.dumps(line) + "\n" for line in kept.values())
-            with _replacing(path) as temporary:
-                temporary.write_bytes(lines.encode())
+        lines = "".join(json.dumps(line) + "\n" for line in kept.values()).encode()
+        if path.exists() and lines != path.read_bytes():
+            with _replacing(path.resolve()) as temporary:  # a link stays a link
+                temporary.write_bytes(lines)
         self._lines = kept
-        self._taken = {
-            line["picture"]: line["source"] for line in kept.values() if "picture" in line
-        }
         # One write a line, straight to the file: whoever reads it sees whole lines.
         self._file: IO[bytes] = path.open("ab", buffering=0)
 
@@ -127,7 +149,7 @@ class Results:
             line["stamp"] = [*record.stamp]
         if self._settings:
             line["settings"] = self._settings
-        rest = memoryview((json.dumps(line) + "\n").encode())
+        rest = memoryview((json.dumps(line, allow_nan=False) + "\n").encode())
         while rest:  # a full disk takes a part, and refuses the next
             rest = rest[self._file.write(rest) :]
 
@@ -140,15 +162,18 @@ class Results:
         stem = Path(record.source).stem or "picture"
         # As long as systems take, with what is added to it.
         stem = os.fsdecode(os.fsencode(stem)[:200])
-        for suffix in ("", *(f"-{number}" for number in range(2, len(self._taken) + 3))):
+        for suffix in itertools.chain([""], (f"-{number}" for number in itertools.count(2))):
             name = f"{stem}{suffix}.jpg"
+            if name not in self._taken and os.path.lexists(self.folder / name):
+                continue  # somebody else's, or the photograph itself
             if self._taken.setdefault(name, record.source) == record.source:
                 break
         return name
 
     def close(self) -> None:
-        """Closes the file."""
+        """Closes the file, and lets others write into the folder."""
         self._file.close()
+        self._lock.release()
 
     def __enter__(self) -> Results:
         """Gives itself."""
@@ -162,6 +187,12 @@ class Results:
     ) -> None:
         """Closes the file."""
         self.close()
+
+
+def _lock_of(folder: Path) -> Path:
+    """Gives this user's lock of a folder, which shall hold results alone."""
+    name = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:32]
+    return Path(tempfile.gettempdir()) / f"torchmojo-results-{getpass.getuser()}-{name}.lock"
 
 
 def _stamp(source: str) -> list[int]:

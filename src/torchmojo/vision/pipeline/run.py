@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torchmojo.bridge.copy.ledger import copies
+from torchmojo.errors import ArgumentError
 from torchmojo.vision.decode import pixels
 from torchmojo.vision.pipeline.record import Record
 from torchmojo.vision.pipeline.stages import Prepare, height_and_width
@@ -32,6 +34,8 @@ def read(index: int, source: Any, known: Callable[[Record], bool] | None) -> Rea
         if isinstance(source, (str, os.PathLike)):
             record.source = os.fspath(source)
             facts = Path(source).stat()
+            if not (stat.S_ISREG(facts.st_mode) or stat.S_ISDIR(facts.st_mode)):
+                raise ArgumentError(f"image: wanted a regular file, given {record.source}")
             record.stamp = (facts.st_size, facts.st_mtime_ns)
             if known is not None and known(record):
                 record.skipped = True
@@ -147,7 +151,9 @@ def _split(found: Any, count: int) -> list[Part]:
         getattr(found, "landmarks", None),
     )
     if count == 1:
-        return [whole]
+        # Copies, as the masks below make: what was decided may lie in the input's memory, which
+        # the next picture is written into.
+        return [tuple(x if x is None or not hasattr(x, "clone") else x.clone() for x in whole)]
     chosen = [found.images == place for place in range(count)]
     return [tuple(None if x is None else x[mask] for x in whole) for mask in chosen]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torchmojo.errors import ArgumentError
+from torchmojo.errors import ArgumentError, ShapeError
 from torchmojo.vision.detections import Detections, decode_heatmap
 from torchmojo.vision.pipeline.record import Classes
 from torchmojo.vision.prepare import Prepared, prepare
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from torchmojo.vision.geometry import Geometry
 
 __all__ = ["HeatMaps", "Prepare", "TopClasses", "as_model", "multiple_of", "short_side", "suppress"]
+
+_MOST_PIXELS = 1 << 26
+"""An image of one row is made as high as a model asks for, and as wide as that makes it."""
 
 Sizes = Callable[[int, int], tuple[int, int]]
 
@@ -87,6 +90,11 @@ class Prepare:
         """
         import torch
 
+        if height * width > _MOST_PIXELS:
+            raise ShapeError(
+                f"Prepare: size: wanted an input of at most {_MOST_PIXELS} pixels, given "
+                f"{height} x {width}; crop the image first"
+            )
         channels = 1 if self.options.get("order") == "gray" else 3
         dtype = self.options.get("dtype") or torch.float32
         needed = count * channels * height * width
@@ -115,6 +123,11 @@ class Prepare:
     def _cut(self, made: Prepared, side: int) -> Prepared:
         """Takes the middle as a view."""
         high, wide = made.geometry[0].size
+        if side > min(high, wide):
+            raise ArgumentError(
+                f"Prepare: centre: wanted at most {min(high, wide)}, the shorter side of the input "
+                f"of {high} x {wide}, given {side}"
+            )
         top, left = round((high - side) / 2), round((wide - side) / 2)
         rows, columns = slice(top, top + side), slice(left, left + side)
         last = self.options.get("layout", "nchw") == "nhwc"
