@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import getpass
 import hashlib
 import itertools
 import json
@@ -192,7 +191,7 @@ class Results:
 def _lock_of(folder: Path) -> Path:
     """Gives this user's lock of a folder, which shall hold results alone."""
     name = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:32]
-    return Path(tempfile.gettempdir()) / f"torchmojo-results-{getpass.getuser()}-{name}.lock"
+    return Path(tempfile.gettempdir()) / f"torchmojo-results-{os.getuid()}-{name}.lock"
 
 
 def _stamp(source: str) -> list[int]:
