@@ -75,6 +75,16 @@ def test_nobodys_picture_is_overwritten(tmp_path, photo):
     assert (record.picture, record.skipped) == ("photo-2.jpg", False)
 
 
+def test_the_settings_of_a_pipeline_count(tmp_path, photo):
+    done = []
+    for settings in ("a", "a", "b", "b"):
+        with Results(tmp_path / "found") as results:
+            [record] = pipeline(box(1.0), settings=settings)([photo], results=results)
+            done.append(record.skipped)
+            assert len(results.lines()) == 1
+    assert done == [False, True, False, True]
+
+
 def test_results_apart_from_the_pictures(tmp_path, photo):
     folder = tmp_path / "photos"
     folder.mkdir()

@@ -159,6 +159,8 @@ class Pipeline:
             raise ArgumentError(
                 f"Pipeline: sources: wanted a list of images, given one path; pass [{sources!r}]"
             )
+        if results is not None:
+            results.adopt(self.settings)
         summary = self.summary = Summary()
         memory = self._spare.pop() if self._spare else None
         run = Run(self, memory)

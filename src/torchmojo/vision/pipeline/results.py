@@ -50,7 +50,7 @@ class Results:
         folder: str | Path,
         *,
         pictures: bool = True,
-        settings: str = "",
+        settings: str | None = None,
         names: Sequence[str] | None = None,
         source: str = "rgb",
         channels: str = "last",
@@ -60,7 +60,8 @@ class Results:
         Args:
             folder: The folder; its parents are made too.
             pictures: Whether to draw what was found, and write the pictures.
-            settings: Of the pipeline: lines of others are done again.
+            settings: Lines of others are done again; None for those of the first pipeline that
+                writes here.
             names: Of classes, to write beside boxes.
             source: Colours of arrays, as of ``prepare``, to draw them.
             channels: Where arrays have them, as of ``prepare``.
@@ -107,7 +108,7 @@ class Results:
 
     def _is_ours(self, line: dict[str, Any]) -> bool:
         """Whether a line still counts: of these settings, no error, its picture in its place."""
-        if "error" in line or line.get("settings", "") != self._settings:
+        if "error" in line or self._settings not in (None, line.get("settings", "")):
             return False
         if self._pictures and (
             "picture" not in line or not (self.folder / line["picture"]).is_file()
@@ -117,6 +118,17 @@ class Results:
             return bool(_stamp(line["source"]) == line.get("stamp"))
         except OSError:
             return True  # the file has gone, what was found stays true
+
+    def adopt(self, settings: str) -> None:
+        """Takes a pipeline's settings, unless there are some already.
+
+        Args:
+            settings: Of the pipeline that is going to write here.
+        """
+        if self._settings is None:
+            self._settings = settings
+            self._file.close()
+            self._open(self.folder / FILE)
 
     def holds(self, record: Record) -> bool:
         """Tells whether a file's results lie here already.
