@@ -552,10 +552,11 @@ def test_a_release_beside_exports():
             held = len(got) > 0
             assert made.deletes() == ([0] if held else [1])
             arrays.clear()
-            for x in got:
-                if isinstance(x, torchmojo.Handle):
-                    x.release()
-            got.clear()
+            while got:  # no name may be left that holds the last one
+                last = got.pop()
+                if isinstance(last, torchmojo.Handle):
+                    last.release()
+                del last
             assert made.deletes() == [1]
     finally:
         sys.setswitchinterval(interval)

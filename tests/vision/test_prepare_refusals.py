@@ -147,5 +147,5 @@ def test_an_output_that_must_not_be_written(prepare):
 
 def test_an_output_over_the_image(prepare):
     memory = torch.zeros(4, 4, 3, dtype=torch.uint8)
-    with pytest.raises(ValueError, match="dst: wanted memory apart from src"):
+    with pytest.raises(ValueError, match="prepare: out: wanted memory apart from images"):
         prepare(memory, 4, layout="nhwc", out=memory[None])
