@@ -19,7 +19,6 @@ from torchmojo.errors import (
 from torchmojo.models.memory import (
     extent,
     has_memory,
-    has_tangent,
     refuse_recording,
     torch_wraps,
 )
@@ -124,7 +123,13 @@ class Input:
 
         # Not needed by a first call whose inputs are as wanted: 20 ms of a cold start.
         from torchmojo.bridge.copy.policy import policy_for
-        from torchmojo.bridge.refuse.facts import facts, is_plain_tensor, is_torch_tensor, show
+        from torchmojo.bridge.refuse.facts import (
+            facts,
+            has_tangent,
+            is_plain_tensor,
+            is_torch_tensor,
+            show,
+        )
 
         if not is_torch_tensor(value):
             self._refuse(ArgumentError, show(value), "make a tensor of it, see torch.as_tensor")

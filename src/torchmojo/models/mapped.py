@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from torchmojo.errors import ModelError
 from torchmojo.models.memory import extent
 from torchmojo.models.prepared.manifest import open_file
 
-__all__ = ["bytes_of", "map_file", "tensors_in"]
+__all__ = ["map_file", "tensors_in"]
 
 
 def map_file(folder: Path, name: str, nbytes: int) -> Any:
@@ -43,15 +42,6 @@ def map_file(folder: Path, name: str, nbytes: int) -> Any:
                 f"Model: {folder}: {name} cannot be mapped ({error}); copy the folder again"
             ) from None
     return torch.empty(0, dtype=torch.uint8).set_(storage)
-
-
-def bytes_of(memory: Any) -> Any:
-    """Returns a buffer over a tensor of bytes, good as long as the tensor lives.
-
-    Args:
-        memory: A dense tensor ``[nbytes]`` on the CPU; nothing is copied.
-    """
-    return (ctypes.c_char * memory.numel()).from_address(memory.data_ptr())
 
 
 def tensors_in(memory: Any, entries: Mapping[str, Mapping[str, Any]], shown: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from torchmojo.errors import ModelError
 
-__all__ = ["extent", "has_memory", "has_tangent", "refuse_recording", "torch_wraps"]
+__all__ = ["extent", "has_memory", "refuse_recording", "torch_wraps"]
 
 
 def extent(sizes: Sequence[int], strides: Sequence[int], itemsize: int) -> int:
@@ -55,19 +55,6 @@ def has_memory(value: Any) -> bool:
         return True
     start = value.storage_offset() * value.itemsize
     return bool(start + reach <= value.untyped_storage().nbytes())
-
-
-def has_tangent(value: Any) -> bool:
-    """Returns whether a tensor carries a tangent of forward-mode differentiation.
-
-    Args:
-        value: A tensor, not wrapped.
-    """
-    from torch.autograd import forward_ad
-
-    if forward_ad._current_level < 0:
-        return False
-    return forward_ad.unpack_dual(value).tangent is not None
 
 
 def refuse_recording() -> None:

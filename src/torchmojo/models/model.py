@@ -10,9 +10,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from torchmojo.bridge.memory import bytes_of
 from torchmojo.errors import ArgumentError, ModelError
 from torchmojo.models.fit import Input, fit, quick_check
-from torchmojo.models.mapped import bytes_of, map_file, tensors_in
+from torchmojo.models.mapped import map_file, tensors_in
 from torchmojo.models.prepared import manifest as names
 from torchmojo.models.prepared.flat import tensor_lines
 from torchmojo.models.result import Owning, packer

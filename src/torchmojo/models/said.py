@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["printable", "said"]
+from torchmojo.models.text import plain
+
+__all__ = ["said"]
 
 _MOST = 400
 
@@ -22,21 +24,6 @@ def said(error: BaseException, lines: int = 1) -> str:
     for line in str(error).strip().splitlines()[:lines]:
         if not line.strip() or line.startswith(("Exception raised from", "frame #", "C++ Capt")):
             break
-        found.append(printable(line.rstrip()))
+        found.append(plain(line.rstrip().expandtabs()))
     text = "\n".join(found) or type(error).__name__
     return text if len(text) <= _MOST else text[: _MOST - 3] + "..."
-
-
-def printable(text: str) -> str:
-    r"""Returns a line without characters that a terminal would act on; they are shown as escapes.
-
-    Args:
-        text: Words of others: of an error, or of a process.
-
-    Example:
-        >>> printable("red: \x1b[31m")
-        'red: \\x1b[31m'
-    """
-    return "".join(
-        c if c.isprintable() or c == "\t" else c.encode("unicode_escape").decode() for c in text
-    )

@@ -115,12 +115,10 @@ class Glue:
         """Words a refusal, or mends the call; returns the address of a text, or 0."""
         try:
             op, signature = self._ops[number]
-            if code == Code.COUNT:  # the one cause here: a result was not made
-                _tell_memory(op, signature, values)
             given = {}
             for i, place in enumerate(signature.places):
                 word = values[i]
-                if place.kind == schema.LEFT_OUT:
+                if place.kind == schema.LEFT_OUT or (place.kind == schema.OUTPUT and not word):
                     continue
                 if place.kind in (schema.TENSOR, schema.OUTPUT):
                     given[place.argument.name] = tensor_of(word)
@@ -131,6 +129,11 @@ class Glue:
                 else:
                     at = ctypes.c_int64.from_address(word).value
                     given[place.argument.name] = read_value(place.argument, place.kind, at)
+            if code == Code.COUNT:  # the one cause here: a result was not made
+                op.function(*(given[name] for name in signature.takes))  # torch says why
+                raise NoDataError(
+                    f"{op.title}: wanted memory for its results, of which torch has none"
+                )
             story: Any = detail
             if code in (Code.RAISED, Code.BOUNDS):
                 story = ctypes.string_at(detail).decode("utf-8", "replace")
@@ -161,22 +164,6 @@ class Glue:
         except BaseException as error:
             return _keep_text(error)
         return 0
-
-
-def _tell_memory(op: Any, signature: Signature, values: Any) -> None:
-    """Raises for a result that torch could not make, with torch's own words where it has some."""
-    words = {place.argument.name: values[i] for i, place in enumerate(signature.places)}
-    args = []
-    for place in signature.taken:
-        word = words[place.argument.name]
-        if place.kind not in (schema.TENSOR, *schema.OPTIONAL):
-            word = ctypes.c_int64.from_address(word).value
-        if place.kind == schema.OPTIONAL_TENSOR:
-            args.append(tensor_of(word) if word else None)
-        else:
-            args.append(read_value(place.argument, place.kind, word))
-    op.function(*args)
-    raise NoDataError(f"{op.title}: wanted memory for its results, of which torch has none")
 
 
 def _keep_text(error: BaseException) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from torchmojo.bridge.kernel import Kernel
-from torchmojo.bridge.refuse.facts import show
+from torchmojo.bridge.refuse.facts import has_tangent, show
 from torchmojo.errors import ArgumentError, LibraryError, SignatureError
 from torchmojo.ops.autograd import make_function, refuse_in_place, tensors_in
 from torchmojo.ops.batch import loop
@@ -205,7 +205,7 @@ class Op:
         values = dict(zip(self.signature.takes, args, strict=False))
         given = [t for name in self.tensor_names for t in tensors_in(values.get(name))]
         if (torch.is_grad_enabled() and any(t.requires_grad for t in given)) or any(
-            _has_tangent(torch, t) for t in given
+            has_tangent(t) for t in given
         ):
             return self.record(self.signature, self.signature.complete(args))
         with torch._C._AutoDispatchBelowAutograd():
@@ -311,11 +311,6 @@ def find(name: str) -> Op:
             "register it before unpickling what refers to it"
         )
     return found
-
-
-def _has_tangent(torch: Any, tensor: Any) -> bool:
-    forward = torch.autograd.forward_ad
-    return forward._current_level >= 0 and forward.unpack_dual(tensor).tangent is not None
 
 
 def op(name: str, kernel: Any, *, tags: Sequence[Any] = ()) -> Callable[[Callable[..., Any]], Op]:

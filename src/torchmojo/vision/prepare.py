@@ -11,8 +11,9 @@ from typing import Any
 
 import torch
 
+from torchmojo.bridge.refuse.extent import extent_of
 from torchmojo.bridge.refuse.facts import show
-from torchmojo.bridge.refuse.overlap import extent_of, overlap_each_other, overlaps_itself
+from torchmojo.bridge.refuse.overlap import overlap_each_other, overlaps_itself
 from torchmojo.errors import AliasError, ArgumentError, DTypeError, ShapeError
 from torchmojo.library import load
 from torchmojo.vision.decode import is_image, pixels
@@ -224,7 +225,8 @@ def _stand_apart(out: torch.Tensor, images: list[Any], names: list[str]) -> None
         )
     whole = extent_of(out)
     for image, name in zip(images, names, strict=True):
-        given = extent_of(image)
+        # Files and Pillow images are decoded into memory of their own.
+        given = extent_of(image) if hasattr(image, "dtype") else None
         if whole is not None and given is not None and overlap_each_other(whole, given):
             raise AliasError(
                 f"prepare: out: wanted memory apart from {name}, given {show(out)} over it; give "

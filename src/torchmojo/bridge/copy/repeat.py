@@ -10,9 +10,10 @@ from torchmojo.bridge.copy.ledger import CopyReason, announce, count, place_of_c
 from torchmojo.bridge.copy.policy import Rule, policy_for
 from torchmojo.bridge.lend import Lease
 from torchmojo.bridge.refuse.check import Check, checks
-from torchmojo.bridge.refuse.facts import Facts, facts, is_plain_tensor, is_torch_tensor, quiet
+from torchmojo.bridge.refuse.extent import extent_of
+from torchmojo.bridge.refuse.facts import Facts, facts, is_torch_tensor
 from torchmojo.bridge.refuse.message import refuse_check, refuse_meeting
-from torchmojo.bridge.refuse.overlap import Extent, overlap_each_other
+from torchmojo.bridge.refuse.overlap import overlap_each_other
 from torchmojo.contract import Argument, KernelContract
 from torchmojo.dtypes import BY_NAME, DTypeInfo
 from torchmojo.errors import BoundsError, CopyError, DTypeError, KernelError
@@ -285,7 +286,7 @@ def _refuse_meeting_outputs(
     head: str,
 ) -> None:
     """Raises where another output shares memory: written back, one would undo the other."""
-    extent = _extent(thing)
+    extent = extent_of(thing)
     for other in contract.arguments:
         given = values.get(other.name)
         if not other.is_tensor or not other.writes or given is None:
@@ -294,23 +295,7 @@ def _refuse_meeting_outputs(
         for number, item in enumerate(given if listed else [given]):
             if other is argument and number == (place or 0):
                 continue
-            second = _extent(item)
+            second = extent_of(item)
             if extent and second and overlap_each_other(extent, second):
                 name = f"{other.name}[{number}]" if listed else other.name
                 refuse_meeting(head, name, thing, item)
-
-
-def _extent(thing: Any) -> Extent | None:
-    """Returns where a tensor lies; None for one that the repeated call will refuse anyway."""
-    if isinstance(thing, Lease):
-        return thing.data, thing.shape, thing.steps, thing.itemsize
-    found = facts(thing)
-    if found.strides is None or found.device != "cpu" or not is_plain_tensor(type(thing)):
-        return None
-    with quiet():
-        width = thing.itemsize
-        try:
-            address = thing.data_ptr()  # gives a lazily cloned storage memory of its own
-        except RuntimeError:  # under a function transform
-            return None
-    return address, found.shape or (), tuple(s * width for s in found.strides), width

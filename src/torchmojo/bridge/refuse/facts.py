@@ -11,7 +11,16 @@ from torchmojo.bridge.lend import Lease, borrow, has_buffer
 from torchmojo.dtypes import BY_NAME
 from torchmojo.errors import TorchmojoError
 
-__all__ = ["Facts", "facts", "has_shape", "is_plain_tensor", "is_torch_tensor", "quiet", "show"]
+__all__ = [
+    "Facts",
+    "facts",
+    "has_shape",
+    "has_tangent",
+    "is_plain_tensor",
+    "is_torch_tensor",
+    "quiet",
+    "show",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +92,16 @@ def is_plain_tensor(kind: type[Any]) -> bool:
         if getattr(own, "__func__", own) is not getattr(inherited, "__func__", inherited):
             return False
     return has_shape(kind)
+
+
+def has_tangent(tensor: Any) -> bool:
+    """Returns whether a tensor carries a tangent of forward-mode differentiation.
+
+    Args:
+        tensor: A torch tensor that stands for itself.
+    """
+    forward: Any = sys.modules["torch"].autograd.forward_ad
+    return forward._current_level >= 0 and forward.unpack_dual(tensor).tangent is not None
 
 
 def show(thing: object) -> str:

@@ -4,33 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
-__all__ = ["Extent", "extent_of", "overlap_each_other", "overlaps_itself"]
+__all__ = ["Extent", "overlap_each_other", "overlaps_itself"]
 
 Extent = tuple[int, Sequence[int], Sequence[int], int]
 """Address, sizes, strides in bytes, bytes of an element."""
 
 _BUDGET = 20_000
-
-
-def extent_of(thing: Any) -> Extent | None:
-    """Returns where an array lies.
-
-    Args:
-        thing: A torch tensor, or what tells its memory as NumPy arrays do.
-
-    Returns:
-        None for anything else.
-    """
-    if hasattr(thing, "data_ptr"):
-        width = thing.element_size()
-        steps = [step * width for step in thing.stride()]
-        return thing.data_ptr(), tuple(thing.shape), steps, width
-    told = getattr(thing, "__array_interface__", None)
-    if told is None:
-        return None
-    return told["data"][0], tuple(thing.shape), tuple(thing.strides), thing.itemsize
 
 
 def overlaps_itself(shape: Sequence[int], strides: Sequence[int]) -> bool:

@@ -18,7 +18,7 @@ from torchmojo.inspect.coldstart.causes import causes_of
 from torchmojo.inspect.coldstart.plan import AS_IT_IS, Plan, Remedy, plan
 from torchmojo.inspect.coldstart.report import ColdStart, Measured, Step
 from torchmojo.models.example import Example
-from torchmojo.models.said import printable
+from torchmojo.models.text import plain
 
 __all__ = ["coldstart"]
 
@@ -168,13 +168,13 @@ class _Rounds:
         self._inputs = facts["inputs"]
         if "refused" in facts:
             shown = ", ".join(str(Example(tuple(sizes), dtype)) for sizes, dtype in self._inputs)
-            reason = printable(facts["refused"].strip().splitlines()[-1])
+            reason = plain(facts["refused"].strip().splitlines()[-1])
             raise ArgumentError(
                 f"coldstart: input: wanted what the model takes, given {shown}; it raises: {reason}"
             )
         for remedy in self._remedies:
             if reason := facts["failed"].get(remedy.artefact):
-                self._failed[remedy.name] = printable(reason.strip().splitlines()[0])
+                self._failed[remedy.name] = plain(reason.strip().splitlines()[0])
         return facts
 
     def _measure(self, remedy: Remedy, answers: list[dict[str, Any]]) -> None:
@@ -230,7 +230,7 @@ class _Rounds:
                 "timeout= (--timeout)"
             ) from None
         if done.returncode or not answer.is_file():
-            said = printable((done.stderr.strip().splitlines() or ["nothing"])[-1])
+            said = plain((done.stderr.strip().splitlines() or ["nothing"])[-1])
             raise ModelError(
                 f"coldstart: {self._title}: wanted a model that loads and runs, given one whose "
                 f"process ended with status {done.returncode}; it says: {said}"

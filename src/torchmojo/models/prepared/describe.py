@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from torchmojo.dtypes import BY_NAME
@@ -21,12 +22,10 @@ def inputs_of(program: Any) -> list[dict[str, Any]]:
     Raises:
         ModelError: An input is no dense tensor of a known dtype.
     """
-    metas = {node.name: node.meta.get("val") for node in program.graph.nodes}
     ranges = _ranges(program)
     found = []
-    for name in program.graph_signature.user_inputs:
-        meta = metas.get(name) if isinstance(name, str) else None
-        if meta is None or not hasattr(meta, "stride"):
+    for name, meta in _metas(program, program.graph_signature.user_inputs):
+        if meta is None:
             raise ModelError(
                 f"prepare: {name}: wanted inputs that are all tensors, given a constant; put it "
                 "into the module"
@@ -58,12 +57,10 @@ def outputs_of(program: Any) -> list[dict[str, Any]]:
     Raises:
         ModelError: An output is no tensor.
     """
-    metas = {node.name: node.meta.get("val") for node in program.graph.nodes}
     ranges = _ranges(program)
     found = []
-    for name in program.graph_signature.user_outputs:
-        meta = metas.get(name) if isinstance(name, str) else None
-        if meta is None or not hasattr(meta, "stride"):
+    for name, meta in _metas(program, program.graph_signature.user_outputs):
+        if meta is None:
             raise ModelError(
                 f"prepare: outputs: wanted tensors only, given {name!r}; return no constants"
             )
@@ -113,6 +110,14 @@ def operators_of(program: Any) -> list[dict[str, Any]]:
         for node in program.graph.nodes
         if node.op == "call_function"
     ]
+
+
+def _metas(program: Any, chosen: Any) -> Iterator[tuple[Any, Any]]:
+    """Gives what an exported program knows of some of its values; None for what is no tensor."""
+    metas = {node.name: node.meta.get("val") for node in program.graph.nodes}
+    for name in chosen:
+        meta = metas.get(name) if isinstance(name, str) else None
+        yield name, meta if hasattr(meta, "stride") else None
 
 
 def _ranges(program: Any) -> dict[str, tuple[int, int]]:

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchmojo.errors import ArgumentError, WeightsError
+from torchmojo.models.text import brief, plain
 from torchmojo.models.weights.match import Difference, Outline, differences, show, table
-from torchmojo.models.weights.text import brief, plain
 
 if TYPE_CHECKING:
     from torchmojo.models.weights.weights import Weights

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from torchmojo.errors import ArgumentError, WeightsError
-from torchmojo.models.weights.text import brief, plain
+from torchmojo.models.text import brief, plain
 
 __all__ = ["FileMapping", "fail"]
 

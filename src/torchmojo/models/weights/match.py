@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from torchmojo.dtypes import BY_NAME
 from torchmojo.errors import ArgumentError
-from torchmojo.models.weights.text import brief
+from torchmojo.models.text import brief
 
 __all__ = ["Difference", "Outline", "agreement", "differences", "outline_of", "show", "table"]
 

@@ -8,9 +8,9 @@ from typing import Any
 from torchmojo.bridge.copy.ledger import CopyReason, announce, count, place_of_caller
 from torchmojo.bridge.copy.policy import policy_for
 from torchmojo.errors import CopyError, LayoutError
+from torchmojo.models.text import brief, plain
 from torchmojo.models.weights.mapping import FileMapping
 from torchmojo.models.weights.record import Entry, Storage
-from torchmojo.models.weights.text import brief, plain
 
 __all__ = ["aligned", "storage_of", "view_of"]
 

@@ -10,11 +10,11 @@ from typing import Any, Literal
 from torchmojo.bridge.copy.ledger import CopyReason, count, place_of_caller
 from torchmojo.bridge.copy.policy import policy_for
 from torchmojo.errors import ArgumentError, CopyError
+from torchmojo.models.text import brief
 from torchmojo.models.weights import checkpoint, safetensors
 from torchmojo.models.weights.mapping import FileMapping, fail
 from torchmojo.models.weights.match import agreement, differences, table
 from torchmojo.models.weights.record import Entry
-from torchmojo.models.weights.text import brief, printable
 from torchmojo.models.weights.weights import PAGE, Weights
 
 __all__ = ["open_weights"]
@@ -100,7 +100,7 @@ def open_weights(
         for name in entries:
             if len(name) > _NAME_LIMIT:
                 raise fail(path, f"wanted names of at most {_NAME_LIMIT} letters, given {name!r}")
-            if not printable(name):
+            if not name.isprintable():
                 raise fail(path, f"wanted names that can be printed, given {name!a}")
         if key is not None:
             entries = _below(path, entries, key)

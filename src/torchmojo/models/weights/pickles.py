@@ -18,8 +18,8 @@ from itertools import islice
 from typing import Any, BinaryIO, NamedTuple
 
 from torchmojo.dtypes import BY_NAME
+from torchmojo.models.text import brief
 from torchmojo.models.weights.mapping import fail
-from torchmojo.models.weights.text import brief
 
 __all__ = ["Item", "Script", "Unread", "globals_of", "read_pickle"]
 

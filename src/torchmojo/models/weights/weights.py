@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 from torchmojo.bridge.share.handle import Handle
 from torchmojo.bridge.share.lender import share
 from torchmojo.errors import ArgumentError, HandleError, WeightsError
+from torchmojo.models.text import plain
 from torchmojo.models.weights import memory
 from torchmojo.models.weights.bind import Agreed, Bound, bind
 from torchmojo.models.weights.mapping import FileMapping
 from torchmojo.models.weights.match import agreement
 from torchmojo.models.weights.record import Entry
-from torchmojo.models.weights.text import plain
 
 __all__ = ["PAGE", "WeightInfo", "Weights"]
 

@@ -4,22 +4,11 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["MOST", "brief", "plain", "printable"]
+__all__ = ["MOST", "brief", "plain"]
 
 MOST = 16_000  # letters of a message: a table of forty names fits, a file does not
 _LONG_WORD = re.compile(r"\S{201,}")
 _LONG_LINE = re.compile(r"[^\n]{2001,}")
-
-
-def printable(text: str) -> bool:
-    """Returns whether each letter of a text can be seen.
-
-    Control characters cannot, nor marks that turn the direction of writing, nor halves of pairs.
-
-    Args:
-        text: A name.
-    """
-    return text.isprintable()
 
 
 def plain(text: str) -> str:
